@@ -1,0 +1,1 @@
+"""XLA_FLAGS, parsed and checked exactly as a given jaxlib would."""
