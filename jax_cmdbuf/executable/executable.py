@@ -1,0 +1,90 @@
+"""A compiled XLA:GPU program as data, whatever it was read from.
+
+Mirrors ``xla/service/gpu/gpu_executable.proto``. Invariant: everything a plan needs is here, nothing of JAX or protobuf is
+needed to use it (``KernelInfo.message`` and ``debug_options`` values excepted).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from jax_cmdbuf.executable.buffers import BufferAllocation
+from jax_cmdbuf.executable.thunks import Thunk
+
+__all__ = ["Constant", "DeviceDescription", "Executable", "Output", "Version"]
+
+Version = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceDescription:
+    """The device facts that decide grouping.
+
+    Attributes:
+      name: model, for example "NVIDIA H200".
+      runtime_version, driver_version, compile_time_toolkit_version: CUDA versions (major, minor, patch).
+      source: where the facts come from: "executable", "target h200"...
+    """
+
+    name: str
+    runtime_version: Version
+    driver_version: Version
+    compile_time_toolkit_version: Version
+    source: str = "executable"
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One leaf of the program's result: its shape index and the allocation that holds it."""
+
+    shape_index: tuple[int, ...]
+    allocation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A constant: its symbol in the module, its allocation, and its bytes (from the HLO literal), or None if not found."""
+
+    symbol: str
+    allocation: int
+    content: bytes | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Executable:
+    """A compiled program.
+
+    Attributes:
+      module: HLO module name, for example "jit_train_step".
+      allocations: the allocation table; index = position.
+      thunks: the program, before any grouping into command buffers.
+      debug_options: fully resolved ``DebugOptions``: field name -> value; enum members by name, repeated fields as tuples.
+        Fields at their proto default may be missing.
+      device: device facts stored in the executable, or None (jaxlib 0.11 and older do not store them).
+      outputs: result leaves.
+      parameter_shapes: HLO shape text of each entry parameter, in order.
+      result_shape: HLO shape text of the result.
+      parameter_names: HLO names of the entry parameters, in order (often argument paths).
+      constants: the constants' symbols and bytes.
+      binary: machine code of the module itself (constants' storage), or empty.
+      hlo_uses: allocation index -> names of the HLO values that live in it (buffer assignment).
+      jaxlib: release that wrote it, as far as it can be told, or None.
+      num_replicas, num_partitions: devices the program runs on.
+    """
+
+    module: str
+    allocations: tuple[BufferAllocation, ...]
+    thunks: tuple[Thunk, ...]
+    debug_options: Mapping[str, object] = field(default_factory=dict)
+    device: DeviceDescription | None = None
+    outputs: tuple[Output, ...] = ()
+    parameter_shapes: tuple[str, ...] = ()
+    parameter_names: tuple[str, ...] = ()
+    result_shape: str = ""
+    constants: tuple[Constant, ...] = ()
+    binary: bytes = field(default=b"", repr=False)
+    hlo_uses: Mapping[int, tuple[str, ...]] = field(default_factory=dict, repr=False)
+    jaxlib: str | None = None
+    num_replicas: int = 1
+    num_partitions: int = 1

@@ -1,0 +1,156 @@
+"""Thunks: the steps of a compiled program, as a tree.
+
+Mirrors ``xla/backends/gpu/runtime/thunk.h`` and ``thunk.proto``. Invariant: ``own_uses`` are the slices the thunk itself
+names; ``uses`` adds those of nested thunks, except below a dynamic slice fusion, whose nested thunks name
+private allocations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NewType
+
+from jax_cmdbuf.executable.buffers import BufferUse
+
+__all__ = [
+    "AsyncInfo",
+    "CollectiveInfo",
+    "ConditionalInfo",
+    "CustomCallInfo",
+    "DynamicSliceFusionInfo",
+    "KernelInfo",
+    "Thunk",
+    "ThunkInfo",
+    "ThunkKind",
+    "WhileInfo",
+]
+
+# XLA's Thunk::KindToString spelling, for example "kCustomKernel". Open: a new jaxlib may bring a kind we do not know.
+ThunkKind = NewType("ThunkKind", str)
+
+
+@dataclass(frozen=True)
+class KernelInfo:
+    """A launch: kernel name, machine code and dimensions.
+
+    Attributes:
+      name: the entry point.
+      cubin: machine code that holds it, or None where the module's own binary does.
+      ptx: its PTX text, or None.
+      grid, block, cluster: launch dimensions (x, y, z); cluster None where none is asked for.
+      shared_memory_bytes: dynamic shared memory.
+      message: the kernel's proto message, for argument forms that only a launcher needs (packing spec, TMA metadata).
+    """
+
+    name: str
+    grid: tuple[int, int, int] = (1, 1, 1)
+    block: tuple[int, int, int] = (1, 1, 1)
+    cluster: tuple[int, int, int] | None = None
+    shared_memory_bytes: int = 0
+    cubin: bytes | None = field(default=None, repr=False)
+    ptx: str | None = field(default=None, repr=False)
+    message: object | None = field(default=None, repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class WhileInfo:
+    """``kWhile``: nested lists are (condition, body)."""
+
+    trip_count: int | None = None
+
+
+@dataclass(frozen=True)
+class ConditionalInfo:
+    """``kConditional``: nested lists are the branches in order."""
+
+
+@dataclass(frozen=True)
+class AsyncInfo:
+    """``kAsyncStart`` and ``kAsyncDone``; ``stream`` is (kind of stream id, number), None for a done."""
+
+    async_execution_id: int
+    stream: tuple[str, int] | None = None
+
+
+@dataclass(frozen=True)
+class CollectiveInfo:
+    """A collective's own facts.
+
+    Attributes:
+      op: name as in the collectives filter, for example "ALLREDUCE".
+      one_shot_kernel_enabled, first_group_size, element_bits: what the ragged all-to-all rule asks.
+    """
+
+    op: str
+    one_shot_kernel_enabled: bool = False
+    first_group_size: int = 0
+    element_bits: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class CustomCallInfo:
+    """``kCustomCall``: the FFI target's name."""
+
+    target_name: str
+
+
+@dataclass(frozen=True)
+class DynamicSliceFusionInfo:
+    """``kDynamicSliceFusion``; ``loop_dependent``: some offset moves with a loop index."""
+
+    verify_offsets: bool = False
+    loop_dependent: bool = False
+
+
+ThunkInfo = (
+    KernelInfo
+    | WhileInfo
+    | ConditionalInfo
+    | AsyncInfo
+    | CollectiveInfo
+    | CustomCallInfo
+    | DynamicSliceFusionInfo
+    | None
+)
+
+
+@dataclass(frozen=True)
+class Thunk:
+    """One step of the program.
+
+    Attributes:
+      kind: XLA's name of the kind.
+      id: ``thunk_info.thunk_id``; -1 for a command buffer, which has none.
+      name: ``thunk_info.profile_annotation``, the HLO instruction's name.
+      own_uses: slices this thunk names itself.
+      nested: thunk lists inside it (loop condition and body, branches, async region, group...).
+      info: facts of its kind, or None.
+    """
+
+    kind: ThunkKind
+    id: int
+    name: str
+    own_uses: tuple[BufferUse, ...] = ()
+    nested: tuple[tuple[Thunk, ...], ...] = ()
+    info: ThunkInfo = None
+
+    @cached_property
+    def uses(self) -> tuple[BufferUse, ...]:
+        """Own uses, then those of nested thunks in order; a dynamic slice fusion has only its own."""
+        if self.kind == "kDynamicSliceFusion":
+            return self.own_uses
+        return self.own_uses + tuple(use for thunks in self.nested for thunk in thunks for use in thunk.uses)
+
+    @cached_property
+    def allocations(self) -> frozenset[int]:
+        """Indices of every allocation the thunk, nested ones included, touches."""
+        return frozenset(use.slice.allocation for use in self.uses)
+
+    def walk(self) -> Iterator[Thunk]:
+        """This thunk and every nested one, depth first, in program order."""
+        yield self
+        for thunks in self.nested:
+            for thunk in thunks:
+                yield from thunk.walk()

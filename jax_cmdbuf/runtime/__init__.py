@@ -1,0 +1,1 @@
+"""One execution: which allocations are persistent, what the execution sees, which commands are updated."""
