@@ -1,8 +1,8 @@
 """Which allocations each update mode treats how: one row per mode, pure data in and out.
 
-Mirrors the constructor policy of ``xla/service/gpu/gpu_executable_va_remap_allocator.cc``. Invariant: every allocation of the
-table gets exactly one role and one reason, and a thread-local allocation or one that no command buffer uses is never
-anything but DYNAMIC.
+Mirrors the constructor policy of ``xla/service/gpu/gpu_executable_va_remap_allocator.cc``. Invariant: every
+allocation of the table gets exactly one role and one reason, and a thread-local allocation or one that no
+command buffer uses is never anything but DYNAMIC.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from xla_flags.options import CommandBufferUpdateMode
+
 from jax_cmdbuf.errors import InputError
 from jax_cmdbuf.executable.buffers import BufferAllocation
-from xla_flags.options import CommandBufferUpdateMode
 
 __all__ = [
     "POLICIES",
@@ -34,9 +35,9 @@ PROFILE_STEPS = 3
 class AllocationRole(Enum):
     """What an update mode does with an allocation.
 
-    CONSTANT: its address never changes by itself; persistent. REMAPPED: lives at a fixed reservation address from its first
-    remapped run ("automatic"). CANDIDATE: profiled, and remapped if its address proved stable. DYNAMIC: compared, and its
-    commands updated, on every execution.
+    CONSTANT: its address never changes by itself; persistent. REMAPPED: lives at a fixed reservation address
+    from its first remapped run ("automatic"). CANDIDATE: profiled, and remapped if its address proved stable.
+    DYNAMIC: compared, and its commands updated, on every execution.
     """
 
     CONSTANT = "constant"
@@ -170,8 +171,8 @@ def classify(
 
     Args:
       allocations: the allocation table; index = position.
-      command_buffer_allocations: indices that some command-buffer thunk uses, nested ones included; indices outside the table
-        are skipped, as XLA does.
+      command_buffer_allocations: indices that some command-buffer thunk uses, nested ones included; indices
+        outside the table are skipped, as XLA does.
       mode: the update mode.
 
     Raises:
