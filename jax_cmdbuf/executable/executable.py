@@ -8,11 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Protocol
 
+from jax_cmdbuf.errors import ContainerError
 from jax_cmdbuf.executable.buffers import BufferAllocation
 from jax_cmdbuf.executable.thunks import Thunk
 
-__all__ = ["Constant", "DeviceDescription", "Executable", "Output", "Version"]
+__all__ = [
+    "CompiledProgram",
+    "Constant",
+    "DeviceDescription",
+    "Executable",
+    "Output",
+    "RuntimeExecutable",
+    "Version",
+]
 
 Version = tuple[int, int, int]
 
@@ -49,6 +61,20 @@ class Constant:
     symbol: str
     allocation: int
     content: bytes | None = field(default=None, repr=False)
+
+
+class RuntimeExecutable(Protocol):
+    """What ``jax.stages.Compiled.runtime_executable()`` returns, as far as it is used here."""
+
+    def serialize(self) -> bytes:
+        """The serialized executable."""
+
+
+class CompiledProgram(Protocol):
+    """A compiled JAX function (``jax.stages.Compiled``), as far as it is used here."""
+
+    def runtime_executable(self) -> RuntimeExecutable:
+        """The backend's executable."""
 
 
 @dataclass(frozen=True)
@@ -88,3 +114,41 @@ class Executable:
     jaxlib: str | None = None
     num_replicas: int = 1
     num_partitions: int = 1
+
+    @classmethod
+    def from_bytes(cls, data: bytes, *, source: str = "the input") -> Executable:
+        """Reads a serialized executable (``compiled.runtime_executable().serialize()``), gzipped or not.
+
+        Args:
+          data: the bytes.
+          source: how errors name them, for example the file's name.
+
+        Raises:
+          ContainerError: not a serialized XLA:GPU executable, or a damaged one.
+          MissingDependencyError: no installed binary knows the messages; the text names the package.
+        """
+        from jax_cmdbuf.executable.decode import decode_executable
+
+        return decode_executable(data, source=source)
+
+    @classmethod
+    def from_file(cls, path: str | PathLike[str]) -> Executable:
+        """Reads a file as :meth:`from_bytes` does.
+
+        Raises:
+          ContainerError, MissingDependencyError: as :meth:`from_bytes`, and ContainerError if the file cannot be read.
+        """
+        try:
+            data = Path(path).read_bytes()
+        except OSError as error:
+            raise ContainerError(f"cannot read {path}: {error.strerror or error}") from error
+        return cls.from_bytes(data, source=str(path))
+
+    @classmethod
+    def from_compiled(cls, compiled: CompiledProgram) -> Executable:
+        """Reads what ``jax.jit(f).lower(...).compile()`` returned, for a GPU present or not.
+
+        Raises:
+          ContainerError, MissingDependencyError: as :meth:`from_bytes`.
+        """
+        return cls.from_bytes(compiled.runtime_executable().serialize(), source="the compiled function")
