@@ -1,6 +1,6 @@
 """One training step of a small transformer: flax.linen, optax.adamw, donated state.
 
-`train_step_args()` describes the arguments by shape only, so planning the step neither makes weights nor needs a GPU:
+`train_step_args()` describes the arguments by shape only: planning the step makes no weights and needs no GPU.
 
     jax-cmdbuf plan examples/train_step.py:train_step --target=h200
 """

@@ -1,6 +1,6 @@
 """What every test runs under: which devices it may see, which environment, and how hard Hypothesis tries.
 
-Invariant: without --gpu no test can touch a GPU or read the caller's XLA settings, so a run means the same anywhere.
+Invariant: without --gpu no test can touch a GPU or read the caller's XLA settings: a run means the same anywhere.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 DESELECTED = "gpu_tests_deselected"
 
-# Before any test module imports JAX, which reads these once. Plugins may add to XLA_FLAGS, so it is dropped, not kept.
-CALLERS_SETTINGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_X64", "JAX_CMDBUF_MODE")
+# Dropped before any test module imports JAX, which reads them once.
+CALLERS_SETTINGS = ("XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_X64", "JAX_CMDBUF_MODE")
 
 hypothesis.settings.register_profile("dev", deadline=None, max_examples=50)
 hypothesis.settings.register_profile(
@@ -51,7 +51,7 @@ deselected_key = pytest.StashKey[int]()
 
 
 class WorkerCounts:
-    """Carries the number of deselected tests from pytest-xdist's workers, which alone collect, to the summary."""
+    """Carries the number of deselected tests from pytest-xdist's workers, which collect, to the summary."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
@@ -85,7 +85,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.fixture(autouse=True)
 def unchanged_environment() -> Iterator[None]:
-    """A test that leaves the environment changed fails: monkeypatch undoes itself, os.environ[...] = does not."""
+    """A test that leaves the environment changed fails: use monkeypatch, which undoes itself."""
     before = {name: os.environ.get(name) for name in ("XLA_FLAGS", "JAX_PLATFORMS", "CUDA_HOME", "PATH")}
     yield
     after = {name: os.environ.get(name) for name in before}
