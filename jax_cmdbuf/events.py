@@ -1,9 +1,10 @@
 """What happened while programs ran: one frozen dataclass per kind of event, and the sink that takes them.
 
 The kinds and fields are those of the log lines XLA writes (``gpu_executable_va_remap_allocator.cc``,
-``device_address_vmm_allocator.cc``, ``command_buffer_thunk.cc``, ``command_executor.cc``), so a recorded trace, the
-simulated device and a GPU tell one story. Invariant: ``to_json`` gives the kind first, then exactly the recorded
-fields in order. Kinds that XLA does not have (``error``, ``demote``) say so in their docstrings.
+``device_address_vmm_allocator.cc``, ``command_buffer_thunk.cc``, ``command_executor.cc``), so a recorded
+trace, the simulated device and a GPU tell one story. Invariant: ``to_json`` gives the kind first, then
+exactly the recorded fields in order. Kinds that XLA does not have (``error``, ``demote``) say so in their
+docstrings.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Allocate(Event):
-    """The VMM allocator handed out ``size`` bytes at ``address``; not written for buffers placed in a reservation."""
+    """The VMM allocator handed out ``size`` bytes at ``address``; buffers placed in a reservation are not
+    told.
+    """
 
     kind: ClassVar[str] = "allocate"
     address: int
@@ -139,7 +142,7 @@ class Reserve(Event):
 
 @dataclass(frozen=True, slots=True)
 class ExecuteRemapped(Event):
-    """An execution with ``remapped`` allocations at reservation addresses begins; their mapping may still fail."""
+    """An execution with ``remapped`` allocations in the reservation begins; their mapping may still fail."""
 
     kind: ClassVar[str] = "execute_remapped"
     module: str
@@ -167,7 +170,9 @@ class UpdateBegin(Event):
 
 @dataclass(frozen=True, slots=True)
 class UpdateDone(Event):
-    """A command list was updated, ``skipped`` of its commands untouched; nested lists precede their parent."""
+    """A command list was updated, ``skipped`` of its commands left alone; nested lists precede their
+    parent.
+    """
 
     kind: ClassVar[str] = "update_done"
     commands: int
@@ -243,7 +248,7 @@ def event_from_json(value: Mapping[str, Any]) -> Event:
 class EventSink(Protocol):
     """Whatever takes events; it must not call back into the machinery."""
 
-    def emit(self, event: Event) -> None:
+    def emit(self, event: Event, /) -> None:
         """Takes one event."""
 
 
@@ -265,7 +270,7 @@ class EventLog:
 class _NoSink:
     """A sink that drops everything."""
 
-    def emit(self, event: Event) -> None:
+    def emit(self, event: Event, /) -> None:
         """Drops the event."""
 
 
