@@ -1,6 +1,6 @@
 """One training step of a small transformer: flax.linen, optax.adamw, donated state.
 
-`train_step_args()` describes the arguments by shape only: planning the step makes no weights and needs no GPU.
+`train_step_args()` describes the arguments by shape only: no weights are made and no GPU is needed.
 
     jax-cmdbuf plan examples/train_step.py:train_step --target=h200
 """

@@ -1,6 +1,6 @@
 """What every test runs under: which devices it may see, which environment, and how hard Hypothesis tries.
 
-Invariant: without --gpu no test can touch a GPU or read the caller's XLA settings: a run means the same anywhere.
+Invariant: without --gpu no test can touch a GPU or read the caller's XLA settings; runs are alike anywhere.
 """
 
 from __future__ import annotations

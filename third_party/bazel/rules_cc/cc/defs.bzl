@@ -1,0 +1,8 @@
+"""The names that Bazel's own BUILD files load from rules_cc, as the rules built into Bazel 4.2."""
+
+cc_binary = native.cc_binary
+cc_import = native.cc_import
+cc_library = native.cc_library
+cc_test = native.cc_test
+cc_toolchain = native.cc_toolchain
+cc_toolchain_suite = native.cc_toolchain_suite
