@@ -1,1 +1,1 @@
-"""What XLA compiled, as pure data: buffer allocations, thunks and command buffers; no device, no JAX runtime."""
+"""What XLA compiled, as pure data: allocations, thunks, command buffers; no device, no JAX runtime."""

@@ -1,6 +1,7 @@
 """Buffer allocations and the slices of them that thunks use.
 
-Mirrors ``xla/service/buffer_assignment.h`` (BufferAllocation and its predicates) and ``xla/runtime/buffer_use.h``.
+Mirrors ``xla/service/buffer_assignment.h`` (BufferAllocation and its predicates) and
+``xla/runtime/buffer_use.h``.
 Invariant: an allocation's ``index`` is its position in the executable's allocation table.
 """
 

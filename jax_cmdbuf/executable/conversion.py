@@ -1,7 +1,7 @@
 """Thunks -> thunks with command buffers, and a reason for every thunk left outside.
 
-Mirrors ``xla/backends/gpu/runtime/command_buffer_conversion_pass.cc``. Invariant: flattening the command buffers
-of the result gives back the executable's thunks, in order, each exactly once.
+Mirrors ``xla/backends/gpu/runtime/command_buffer_conversion_pass.cc``. Invariant: flattening the command
+buffers of the result gives back the executable's thunks, in order, each exactly once.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class LeftOut:
     Attributes:
       thunk: the thunk.
       reason: the class of reason.
-      detail: one sentence part with the numbers and names, for example "3 thunks < xla_gpu_graph_min_graph_size=5".
+      detail: one sentence part with the numbers and names, for example "3 thunks <
+      xla_gpu_graph_min_graph_size=5".
     """
 
     thunk: Thunk
@@ -71,10 +72,11 @@ class Conversion:
     """What the conversion pass made of a program.
 
     Attributes:
-      sequence: the program after the pass; a command buffer is a thunk of kind "kCommandBuffer", id -1, whose only
-        nested list is its commands. Loop bodies and branches are rewritten in place.
+      sequence: the program after the pass; a command buffer is a thunk of kind "kCommandBuffer", id -1, whose
+        only nested list is its commands. Loop bodies and branches are rewritten in place.
       command_buffers: all command buffers in program order, those in loop bodies and branches included.
-      left_out: thunk id -> why the thunk is in no command buffer (thunks nested in a left-out thunk included).
+      left_out: thunk id -> why the thunk is in no command buffer (thunks nested in a left-out thunk
+      included).
       notes: what was assumed and from where (device description, FFI traits, rules), one sentence each.
     """
 

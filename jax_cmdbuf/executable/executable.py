@@ -1,7 +1,7 @@
 """A compiled XLA:GPU program as data, whatever it was read from.
 
-Mirrors ``xla/service/gpu/gpu_executable.proto``. Invariant: everything a plan needs is here, nothing of JAX or protobuf is
-needed to use it (``KernelInfo.message`` and ``debug_options`` values excepted).
+Mirrors ``xla/service/gpu/gpu_executable.proto``. Invariant: everything a plan needs is here, nothing of JAX
+or protobuf is needed to use it (``KernelInfo.message`` excepted).
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ class DeviceDescription:
 
     Attributes:
       name: model, for example "NVIDIA H200".
+      platform: "CUDA", "ROCM" or "SYCL".
       runtime_version, driver_version, compile_time_toolkit_version: CUDA versions (major, minor, patch).
       source: where the facts come from: "executable", "target h200"...
     """
@@ -44,6 +45,7 @@ class DeviceDescription:
     driver_version: Version
     compile_time_toolkit_version: Version
     source: str = "executable"
+    platform: str = "CUDA"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,8 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A constant: its symbol in the module, its allocation, and its bytes (from the HLO literal), or None if not found."""
+    """A constant: its symbol in the module, its allocation, and its bytes (from the HLO literal; None: not
+    found)."""
 
     symbol: str
     allocation: int
@@ -85,17 +88,19 @@ class Executable:
       module: HLO module name, for example "jit_train_step".
       allocations: the allocation table; index = position.
       thunks: the program, before any grouping into command buffers.
-      debug_options: fully resolved ``DebugOptions``: field name -> value; enum members by name, repeated fields as tuples.
-        Fields at their proto default may be missing.
+      debug_options: fully resolved ``DebugOptions``: field name -> value; enum members by name, repeated
+        fields as tuples. Fields at their proto default may be missing.
       device: device facts stored in the executable, or None (jaxlib 0.11 and older do not store them).
       outputs: result leaves.
       parameter_shapes: HLO shape text of each entry parameter, in order.
       result_shape: HLO shape text of the result.
-      parameter_names: HLO names of the entry parameters, in order (often argument paths).
+      parameter_names: HLO names of the entry parameters, in order, for example "params__w__.1".
+      parameter_paths: argument paths of the entry parameters as JAX noted them, for example "params['w']"; ""
+        where there is none.
       constants: the constants' symbols and bytes.
       binary: machine code of the module itself (constants' storage), or empty.
       hlo_uses: allocation index -> names of the HLO values that live in it (buffer assignment).
-      jaxlib: release that wrote it, as far as it can be told, or None.
+      jaxlib: release series that wrote it ("0.10", "0.11", "0.12"), as its layout tells, or None.
       num_replicas, num_partitions: devices the program runs on.
     """
 
@@ -107,6 +112,7 @@ class Executable:
     outputs: tuple[Output, ...] = ()
     parameter_shapes: tuple[str, ...] = ()
     parameter_names: tuple[str, ...] = ()
+    parameter_paths: tuple[str, ...] = ()
     result_shape: str = ""
     constants: tuple[Constant, ...] = ()
     binary: bytes = field(default=b"", repr=False)
@@ -136,7 +142,8 @@ class Executable:
         """Reads a file as :meth:`from_bytes` does.
 
         Raises:
-          ContainerError, MissingDependencyError: as :meth:`from_bytes`, and ContainerError if the file cannot be read.
+          ContainerError, MissingDependencyError: as :meth:`from_bytes`; ContainerError also if the file
+            cannot be read.
         """
         try:
             data = Path(path).read_bytes()
@@ -151,4 +158,7 @@ class Executable:
         Raises:
           ContainerError, MissingDependencyError: as :meth:`from_bytes`.
         """
-        return cls.from_bytes(compiled.runtime_executable().serialize(), source="the compiled function")
+        from jax_cmdbuf.executable.decode import decode_executable
+
+        serialized = compiled.runtime_executable().serialize()
+        return decode_executable(serialized, source="the compiled function", trusted=True)

@@ -1,23 +1,27 @@
 """Thunks: the steps of a compiled program, as a tree.
 
-Mirrors ``xla/backends/gpu/runtime/thunk.h`` and ``thunk.proto``. Invariant: ``own_uses`` are the slices the thunk itself
-names; ``uses`` adds those of nested thunks, except below a dynamic slice fusion, whose nested thunks name
-private allocations.
+Mirrors ``xla/backends/gpu/runtime/thunk.h`` and ``thunk.proto``. Invariant: ``own_uses`` are the slices the
+thunk itself names; ``uses`` adds those of nested thunks, except below a dynamic slice fusion, whose nested
+thunks name private allocations.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import cached_property
 from typing import NewType
 
 from jax_cmdbuf.executable.buffers import BufferUse
 
 __all__ = [
+    "PRIVATE_ALLOCATION_KINDS",
     "AsyncInfo",
     "CollectiveInfo",
     "ConditionalInfo",
+    "CopyDirection",
+    "CopyInfo",
     "CustomCallInfo",
     "DynamicSliceFusionInfo",
     "KernelInfo",
@@ -27,8 +31,13 @@ __all__ = [
     "WhileInfo",
 ]
 
-# XLA's Thunk::KindToString spelling, for example "kCustomKernel". Open: a new jaxlib may bring a kind we do not know.
+# XLA's Thunk::KindToString spelling, for example "kCustomKernel". Open: a new jaxlib may bring an unknown
+# kind.
 ThunkKind = NewType("ThunkKind", str)
+
+
+# Kinds whose nested thunks number allocations of their own (kDynamicSlice: jaxlib 0.10's form of the same).
+PRIVATE_ALLOCATION_KINDS = frozenset({"kDynamicSliceFusion", "kDynamicSlice"})
 
 
 @dataclass(frozen=True)
@@ -41,7 +50,8 @@ class KernelInfo:
       ptx: its PTX text, or None.
       grid, block, cluster: launch dimensions (x, y, z); cluster None where none is asked for.
       shared_memory_bytes: dynamic shared memory.
-      message: the kernel's proto message, for argument forms that only a launcher needs (packing spec, TMA metadata).
+      message: the thunk's proto message, for argument forms that only a launcher needs (packing spec, TMA
+        metadata).
     """
 
     name: str
@@ -52,6 +62,23 @@ class KernelInfo:
     cubin: bytes | None = field(default=None, repr=False)
     ptx: str | None = field(default=None, repr=False)
     message: object | None = field(default=None, repr=False, compare=False)
+
+
+class CopyDirection(Enum):
+    """Which memories a ``kCopy`` moves bytes between; UNSPECIFIED is XLA's plain copy thunk."""
+
+    DEVICE_TO_DEVICE = "device to device"
+    DEVICE_TO_HOST = "device to host"
+    HOST_TO_DEVICE = "host to device"
+    UNSPECIFIED = "unspecified"
+
+
+@dataclass(frozen=True)
+class CopyInfo:
+    """``kCopy``: direction and number of bytes."""
+
+    direction: CopyDirection
+    size: int = 0
 
 
 @dataclass(frozen=True)
@@ -106,6 +133,7 @@ class DynamicSliceFusionInfo:
 
 ThunkInfo = (
     KernelInfo
+    | CopyInfo
     | WhileInfo
     | ConditionalInfo
     | AsyncInfo
@@ -139,7 +167,7 @@ class Thunk:
     @cached_property
     def uses(self) -> tuple[BufferUse, ...]:
         """Own uses, then those of nested thunks in order; a dynamic slice fusion has only its own."""
-        if self.kind == "kDynamicSliceFusion":
+        if self.kind in PRIVATE_ALLOCATION_KINDS:
             return self.own_uses
         return self.own_uses + tuple(use for thunks in self.nested for thunk in thunks for use in thunk.uses)
 

@@ -1,0 +1,134 @@
+"""Bytes of a serialized executable -> its two messages.
+
+Layout, outside in: gzip (optional); IFRT's header (varint length, metadata); ``ExecutableAndOptionsProto``,
+plain in jaxlib 0.10 and a split proto in a Riegeli file since; in its ``serialized_executable``, a split
+proto with the ``GpuExecutableProto``. Invariant: whatever the bytes are, the result is messages or a
+:class:`ContainerError` of one sentence, in time and memory bounded by a multiple of the input.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+
+from google.protobuf.message import DecodeError, Message
+
+from jax_cmdbuf.errors import ContainerError
+from jax_cmdbuf.executable.descriptors import Schema, installed_schema
+from jax_cmdbuf.executable.riegeli import HashCheck, is_riegeli
+from jax_cmdbuf.executable.split_proto import read_split_proto
+from jax_cmdbuf.executable.wire import read_fields, read_varint
+
+__all__ = ["Container", "read_container"]
+
+_GZIP_MAGIC = b"\x1f\x8b"
+_MAX_SIZE = 1 << 30  # decoded bytes; XLA's own limit for one message is 2 GiB
+_RATIO_FREE, _MAX_GZIP_RATIO = 64 << 20, 256
+_GZIP_STEP = 4 << 20
+_RUNTIME_FIELD, _RUNTIME = 2, b"pjrt_ifrt"
+_MODULE_NAME_FIELD = 7
+# Chunk data verified by checksum; at a few MB/s this bounds the cost, and most executables are far smaller.
+_HASHED_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class Container:
+    """What one serialized executable holds.
+
+    Attributes:
+      outer: ``xla.ExecutableAndOptionsProto``, its ``serialized_executable`` cleared.
+      executable: ``xla.gpu.GpuExecutableProto``.
+      outer_is_riegeli: False for jaxlib 0.10's layout.
+      schema: what the messages were read with.
+    """
+
+    outer: Message
+    executable: Message
+    outer_is_riegeli: bool
+    schema: Schema
+
+
+def read_container(data: bytes, *, source: str = "the input", trusted: bool = False) -> Container:
+    """Reads a serialized executable, gzipped or not.
+
+    Args:
+      data: the bytes.
+      source: how errors name them.
+      trusted: they came from this process's XLA, so that checksums of the data need no check.
+
+    Raises:
+      ContainerError: not a serialized XLA:GPU executable, or a damaged one.
+      MissingDependencyError: nothing installed defines the messages.
+    """
+    try:
+        if not data:
+            raise ContainerError("it is empty")
+        if data.startswith(_GZIP_MAGIC):
+            data, trusted = _gunzip(data), True  # gzip's own checksum has been verified
+        module_name, data = _split_ifrt_header(data)
+        schema = installed_schema()
+        check = HashCheck(0 if trusted else _HASHED_BYTES)
+        return _read_messages(data, module_name, schema, check)
+    except ContainerError as error:
+        raise ContainerError(f"{source} is not a readable XLA:GPU executable: {error}") from error
+
+
+def _read_messages(data: bytes, module_name: bytes, schema: Schema, check: HashCheck) -> Container:
+    outer_is_riegeli = is_riegeli(data)
+    if outer_is_riegeli:
+        outer = read_split_proto(data, "xla.ExecutableAndOptionsProto", schema, check)
+        check = HashCheck(0)  # the inner file was part of the outer one's data
+    else:
+        outer = _parse(schema.message("xla.ExecutableAndOptionsProto"), data)
+    inner = outer.serialized_executable  # type: ignore[attr-defined]
+    outer.ClearField("serialized_executable")
+    if not is_riegeli(inner):
+        raise ContainerError(
+            "it holds no split-proto GPU executable (compiled for a CPU, or an unknown layout)"
+        )
+    executable = read_split_proto(inner, "xla.gpu.GpuExecutableProto", schema, check)
+    hlo_name = executable.hlo_module_with_config.hlo_module.name  # type: ignore[attr-defined]
+    if module_name and hlo_name.encode() != module_name:
+        raise ContainerError("its header names another module than its program")
+    return Container(outer, executable, outer_is_riegeli, schema)
+
+
+def _parse(cls: type[Message], data: bytes) -> Message:
+    try:
+        return cls.FromString(data)
+    except DecodeError as error:
+        raise ContainerError("it is neither a Riegeli file nor a plain message") from error
+
+
+def _split_ifrt_header(data: bytes) -> tuple[bytes, bytes]:
+    """(module name the header states, what follows the header)."""
+    size, at = read_varint(data, 0)
+    if size == 0 or size > len(data) - at:
+        raise ContainerError("it does not begin with an IFRT header")
+    fields = dict(read_fields(data[at : at + size]))
+    if fields.get(_RUNTIME_FIELD) != _RUNTIME:
+        raise ContainerError("its IFRT header does not name the pjrt_ifrt runtime")
+    name = fields.get(_MODULE_NAME_FIELD, b"")
+    return name if isinstance(name, bytes) else b"", data[at + size :]
+
+
+def _gunzip(data: bytes) -> bytes:
+    """The content of a gzip file, within the limits."""
+    limit = min(_MAX_SIZE, max(_RATIO_FREE, _MAX_GZIP_RATIO * len(data)))
+    parts: list[bytes] = []
+    size = 0
+    try:
+        while data:
+            member = zlib.decompressobj(wbits=31)
+            while not member.eof:
+                part = member.decompress(data, _GZIP_STEP)
+                data = member.unconsumed_tail or member.unused_data
+                size += len(part)
+                parts.append(part)
+                if size > limit:
+                    raise ContainerError(f"it unpacks to more than {limit >> 20} MiB")
+                if not part and not data and not member.eof:
+                    raise ContainerError("its gzip data ends early")
+    except zlib.error as error:
+        raise ContainerError("its gzip data is damaged") from error
+    return b"".join(parts)
