@@ -1,16 +1,22 @@
 """One Bazel test per folder of tests, run by pytest."""
 
-def pytest_suite(name, deps, srcs = None, data = [], size = "medium"):
+def pytest_suite(name, deps, srcs = None, data = None, size = "medium"):
     """A py_test that runs the test files of tests/<name>.
 
     Args:
       name: the folder below tests/; the target is <name>_test.
-      deps: the libraries whose sources the tests import.
-      srcs: the test files, if not all Python files of the folder.
-      data: what the tests read besides tests/data/<name>.
+      deps: the libraries whose modules the tests import.
+      srcs: the test files and what they share, if not all Python files of the folder.
+      data: what the tests read, if not all of tests/data.
       size: Bazel's test size; medium ends after five minutes.
     """
-    srcs = srcs or native.glob([name + "/**/*.py"])
+    if srcs == None:
+        srcs = native.glob([name + "/**/*.py"])
+    if data == None:
+        data = native.glob(["data/**"])
+    tests = [src for src in srcs if src.split("/")[-1].startswith("test_")]
+    if not tests:
+        fail("tests/%s has no test_*.py; without arguments pytest would run something else" % name)
     native.py_test(
         name = name + "_test",
         size = size,
@@ -18,8 +24,8 @@ def pytest_suite(name, deps, srcs = None, data = [], size = "medium"):
             "conftest.py",
             "run_pytest.py",
         ],
-        args = ["$(rootpath %s)" % src for src in srcs if src.split("/")[-1].startswith("test_")],
-        data = [":pytest_settings"] + data,
+        args = ["$(rootpath %s)" % test for test in tests],
+        data = ["//:pyproject.toml"] + data,
         main = "run_pytest.py",
         python_version = "PY3",
         deps = deps,

@@ -1,4 +1,7 @@
-"""Runs pytest as a Bazel test: the folders and files named on the command line, from the runfiles."""
+"""Runs pytest as a Bazel test: the files named on the command line, with the modules that Bazel laid out.
+
+Invariant: no module of this project comes from anywhere but the test's declared sources.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,20 @@ from pathlib import Path
 
 import pytest
 
+OURS = ("jax_cmdbuf", "xla_flags")
+
 
 def main() -> int:
-    # The sandbox has no home; caches belong to the test's own scratch folder.
-    os.environ["XDG_CACHE_HOME"] = os.environ["TEST_TMPDIR"]
-    package = Path(__import__("jax_cmdbuf").__file__)
-    if Path(os.environ["TEST_SRCDIR"]) not in package.parents:
-        sys.exit(f"{package} is not the copy that Bazel built from declared sources")
-    options = ["-p", "no:cacheprovider", f"--basetemp={os.environ['TEST_TMPDIR']}/pytest"]
+    runfiles = Path(os.environ["TEST_SRCDIR"])
+    scratch = os.environ["TEST_TMPDIR"]
+    # .venv has this checkout installed in place, which would lend a test the modules it failed to declare.
+    sys.path[:] = [
+        entry
+        for entry in sys.path
+        if runfiles in Path(entry).parents or not any((Path(entry) / name).is_dir() for name in OURS)
+    ]
+    os.environ["XDG_CACHE_HOME"] = scratch  # the sandbox has no home
+    options = ["-p", "no:cacheprovider", f"--basetemp={scratch}/pytest"]
     if report := os.environ.get("XML_OUTPUT_FILE"):
         options.append(f"--junitxml={report}")
     return pytest.main([*options, *sys.argv[1:]])

@@ -24,9 +24,9 @@ MAY_IMPORT = {
     "errors": (),
     "events": (),
     "_jax": (),
-    "executable": (),
+    "executable": ("_jax",),
     "stream_executor": (),
-    "runtime": ("executable", "stream_executor.interface", "stream_executor.vmm_allocator"),
+    "runtime": ("executable", "stream_executor"),
     "report": ("executable", "runtime"),
     "api": ("executable", "report", "runtime", "stream_executor", "_jax"),
     "plugin": ("api", "_jax"),
@@ -34,15 +34,17 @@ MAY_IMPORT = {
 }
 FREE_TO_IMPORT = ("errors", "events")
 
-# Third-party package -> the only modules that may import it, anywhere in the module and by any spelling.
+# Package -> the only modules that may import it, anywhere in the module and by any spelling.
+USES_JAX = r"jax_cmdbuf\.(api(\..*)?|plugin|_jax|executable\.compile\w*)"
 CONFINED = {
     "absl": r"xla_flags\.absl",
     "cramjam": r"jax_cmdbuf\.executable\..*",
     "cuda": r"jax_cmdbuf\.stream_executor\.cuda\w*",
     "google": r"jax_cmdbuf\.executable\..*",
-    "jax": r"jax_cmdbuf\.(api(\..*)?|plugin|_jax|executable\.compile\w*)",
-    "jaxlib": r"jax_cmdbuf\.(api(\..*)?|plugin|_jax|executable\.compile\w*)",
-    "numpy": r"jax_cmdbuf\.(api(\..*)?|_jax|executable\.compile\w*)",
+    "jax": USES_JAX,
+    "jax_cmdbuf._jax": USES_JAX,
+    "jaxlib": USES_JAX,
+    "numpy": USES_JAX,
     "rich": r"(jax_cmdbuf\.(report\.terminal\w*|cli(\..*)?)|xla_flags\.cli(\..*)?)",
 }
 # Only the choice of a backend may name one.
@@ -122,7 +124,7 @@ def covers(rows: tuple[str, ...], part: str) -> bool:
 
 
 def violations(found: list[str]) -> None:
-    assert not found, "\n" + "\n".join(found)
+    assert not found, "\n" + "\n".join(dict.fromkeys(found))
 
 
 def test_both_packages_are_seen() -> None:
@@ -157,7 +159,7 @@ def test_third_party_packages_stay_where_they_belong() -> None:
     found = []
     for module in modules():
         for line, target in imports(module):
-            top = target.split(".")[0]
+            top = target if target in CONFINED else target.split(".")[0]
             if top in sys.stdlib_module_names or top in ("jax_cmdbuf", "xla_flags"):
                 continue
             if top not in CONFINED:
@@ -231,7 +233,8 @@ def test_modules_say_what_they_are_and_have_names_of_their_own() -> None:
     violations(found)
 
 
-def test_only_entry_points_catch_everything() -> None:
+def test_only_entry_points_swallow_everything() -> None:
+    """Cleaning up and raising on is fine anywhere; ending an unknown error's way is for the outermost function."""
     allowed = {"initialize", "main"}
     found = []
     for name in modules().values():
@@ -243,6 +246,8 @@ def test_only_entry_points_catch_everything() -> None:
         }
         for node in ast.walk(tree(name)):
             if isinstance(node, ast.ExceptHandler) and inside.get(id(node)) not in allowed:
+                if isinstance(node.body[-1], ast.Raise):
+                    continue
                 caught = ast.unparse(node.type) if node.type else "everything"
                 if node.type is None or re.search(r"\b(Base)?Exception\b", caught):
                     found.append(f"{name}:{node.lineno}: catches {caught}")
