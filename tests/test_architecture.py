@@ -234,7 +234,7 @@ def test_modules_say_what_they_are_and_have_names_of_their_own() -> None:
 
 
 def test_only_entry_points_swallow_everything() -> None:
-    """Cleaning up and raising on is fine anywhere; ending an unknown error's way is for the outermost function."""
+    """Cleaning up and raising on is fine anywhere; to end an unknown error's way is for the outermost."""
     allowed = {"initialize", "main"}
     found = []
     for name in modules().values():
