@@ -1,1 +1,80 @@
-"""XLA_FLAGS, parsed and checked exactly as a given jaxlib would."""
+"""XLA_FLAGS, parsed and checked exactly as a given jaxlib would.
+
+Names are loaded on first use, so that importing the package costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from xla_flags.compiler_options import CompilerOptionsResult as CompilerOptionsResult
+    from xla_flags.compiler_options import check_compiler_options as check_compiler_options
+    from xla_flags.diagnostics import Diagnostic as Diagnostic
+    from xla_flags.diagnostics import Severity as Severity
+    from xla_flags.errors import CatalogError as CatalogError
+    from xla_flags.errors import ProcessWouldEndError as ProcessWouldEndError
+    from xla_flags.errors import UnknownJaxlibError as UnknownJaxlibError
+    from xla_flags.errors import XlaFlagsError as XlaFlagsError
+    from xla_flags.options import CommandBufferCmdType as CommandBufferCmdType
+    from xla_flags.options import CommandBufferUpdateMode as CommandBufferUpdateMode
+    from xla_flags.options import DebugOptions as DebugOptions
+    from xla_flags.parser import Assignment as Assignment
+    from xla_flags.parser import Outcome as Outcome
+    from xla_flags.parser import ParseResult as ParseResult
+    from xla_flags.parser import parse as parse
+    from xla_flags.schema import Catalog as Catalog
+    from xla_flags.schema import EnumSpec as EnumSpec
+    from xla_flags.schema import FieldSpec as FieldSpec
+    from xla_flags.schema import FlagKind as FlagKind
+    from xla_flags.schema import FlagSpec as FlagSpec
+    from xla_flags.schema import shipped_versions as shipped_versions
+    from xla_flags.tokens import Source as Source
+    from xla_flags.tokens import Span as Span
+    from xla_flags.tokens import Token as Token
+    from xla_flags.tokens import tokenize as tokenize
+
+# Public name -> the module that has it.
+_HOME = {
+    "Assignment": "parser",
+    "Catalog": "schema",
+    "CatalogError": "errors",
+    "CommandBufferCmdType": "options",
+    "CommandBufferUpdateMode": "options",
+    "CompilerOptionsResult": "compiler_options",
+    "DebugOptions": "options",
+    "Diagnostic": "diagnostics",
+    "EnumSpec": "schema",
+    "FieldSpec": "schema",
+    "FlagKind": "schema",
+    "FlagSpec": "schema",
+    "Outcome": "parser",
+    "ParseResult": "parser",
+    "ProcessWouldEndError": "errors",
+    "Severity": "diagnostics",
+    "Source": "tokens",
+    "Span": "tokens",
+    "Token": "tokens",
+    "UnknownJaxlibError": "errors",
+    "XlaFlagsError": "errors",
+    "check_compiler_options": "compiler_options",
+    "parse": "parser",
+    "shipped_versions": "schema",
+    "tokenize": "tokens",
+}
+
+__all__ = [*_HOME]
+
+
+def __getattr__(name: str) -> Any:
+    module = _HOME.get(name)
+    if module is None:
+        raise AttributeError(f"module 'xla_flags' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"xla_flags.{module}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME})
