@@ -1,0 +1,222 @@
+"""From whatever the user has to a plan: a live function, one in a file, an executable, a module's text.
+
+Invariant: a plan never starts a JAX backend of another platform, never changes the caller's environment and
+  never
+runs the program; compiling for a GPU that is not there happens in a worker process.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import os
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jax_cmdbuf.errors import InputError
+from jax_cmdbuf.executable.compile import (
+    CompileRequest,
+    CompileResult,
+    FunctionSource,
+    ModuleSource,
+    compile_for_target,
+)
+from jax_cmdbuf.executable.conversion import convert
+from jax_cmdbuf.executable.executable import Executable
+from jax_cmdbuf.executable.targets import DEFAULT_TARGET, Target, load_target
+from jax_cmdbuf.executable.thunk_dump import grouping_differences
+from jax_cmdbuf.report.flags import changed_flags
+from jax_cmdbuf.report.model import Plan, PlanContext, make_plan
+
+__all__ = ["PlanOptions", "plan", "plan_executable", "plan_source"]
+
+_TILES = "tile sizes and library algorithms are XLA's defaults: without a GPU nothing is autotuned"
+_MODULE_STARTS = (b"HloModule", b"module", b"#loc", b"// ", b"#map", b"!")
+
+
+@dataclasses.dataclass(frozen=True)
+class PlanOptions:
+    """How to compile, where the program is not compiled already.
+
+    Attributes:
+      target: name of a shipped GPU, or path of a target config text; None: ``h200``.
+      devices: number of GPUs; None: 1, or what a module's text says.
+      shard: names of arguments to split over the devices; None: by rule.
+      shapes: XLA shapes of a function's positional arguments; empty: its ``<function>_args`` says.
+      xla_flags: ``XLA_FLAGS`` of the compilation; None: the environment's.
+      timeout_s: seconds until a compilation is given up.
+    """
+
+    target: str | None = None
+    devices: int | None = None
+    shard: tuple[str, ...] | None = None
+    shapes: tuple[str, ...] = ()
+    xla_flags: str | None = None
+    timeout_s: float = 600.0
+
+
+def plan(
+    program: Any,
+    *args: Any,
+    kwargs: Mapping[str, Any] | None = None,
+    target: str | None = None,
+    devices: int | None = None,
+    xla_flags: str | None = None,
+) -> Plan:
+    """The plan of a jitted function called with ``args``, or of one that is compiled already.
+
+    Without ``target``, on a machine with a GPU the function is compiled by the process's own JAX for that
+    GPU. Otherwise it is traced here for CUDA and compiled in a worker process; arguments are only looked
+    at, and no GPU is needed.
+
+    Args:
+      program: a ``jax.jit`` function (a plain one is jitted), a ``jax.stages.Lowered`` for CUDA, or a
+        ``jax.stages.Compiled`` for a GPU.
+      args: positional arguments: arrays or ``jax.ShapeDtypeStruct`` in any pytree.
+      kwargs: keyword arguments.
+      target, devices, xla_flags: see :class:`PlanOptions`.
+
+    Raises:
+      CmdbufError: see ``errors.py``.
+    """
+    from jax_cmdbuf.api.live import live_program
+
+    options = PlanOptions(target, devices, xla_flags=xla_flags)
+    given = live_program(program, args, dict(kwargs or {}), native=target is None)
+    if isinstance(given, ModuleSource):
+        return _compile_and_plan(given, options)
+    executable, arguments, results = given
+    return plan_executable(executable, target=target, arguments=arguments, results=results)
+
+
+def plan_source(source: str, options: PlanOptions | None = None) -> Plan:
+    """The plan of what ``source`` names.
+
+    Args:
+      source: ``file.py:function`` or ``package.module:function``; or the path of a serialized executable
+        (gzipped or not), of HLO text or of StableHLO text.
+      options: how to compile.
+
+    Raises:
+      CmdbufError: see ``errors.py``.
+    """
+    options = options or PlanOptions()
+    path = Path(source)
+    if not path.is_file():
+        module, colon, function = source.rpartition(":")
+        if not colon or not module or not function:
+            raise InputError(
+                f"{source} is neither a file nor a function: give file.py:function, a serialized executable, "
+                "HLO text or StableHLO text"
+            )
+        return _compile_and_plan(FunctionSource(module, function, options.shapes), options)
+    if path.suffix == ".py":
+        raise InputError(f"which function of {source}? Give {source}:function")
+    data = _read(path)
+    if options.shapes:
+        raise InputError(f"--arg goes with a function; {source} has its own arguments")
+    if not data.lstrip()[:16].startswith(_MODULE_STARTS):
+        return plan_executable(Executable.from_bytes(data, source=source), target=options.target)
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{source} begins like a module's text but is not UTF-8: {error.reason}") from error
+    return _compile_and_plan(ModuleSource(text, source), options)
+
+
+def plan_executable(
+    executable: Executable,
+    *,
+    target: str | None = None,
+    arguments: Sequence[str] = (),
+    results: Sequence[str] = (),
+) -> Plan:
+    """The plan of an executable that is compiled already.
+
+    Args:
+      executable: the program.
+      target: the GPU it is for, where the executable does not say (jaxlib 0.11 and older).
+      arguments, results: paths of its parameters and result leaves, where known.
+    """
+    notes: tuple[str, ...] = ()
+    device = executable.device
+    if device is None:
+        chosen = load_target(target or DEFAULT_TARGET)
+        device = chosen.device
+        how = "--target" if target else "the default target"
+        notes = (f"the executable does not describe its GPU: {device.name} was taken from {how}",)
+        notes += chosen.warnings
+    elif target:
+        notes = (f"the executable describes its own GPU ({device.name}): --target was not used",)
+    conversion = convert(executable, device=device)
+    return make_plan(
+        executable,
+        conversion,
+        PlanContext(
+            target=device.name,
+            arguments=tuple(arguments),
+            results=tuple(results),
+            xla_flags=changed_flags(executable),
+            versions={"jaxlib": executable.jaxlib} if executable.jaxlib else {},
+            notes=notes,
+        ),
+    )
+
+
+def _compile_and_plan(source: FunctionSource | ModuleSource, options: PlanOptions) -> Plan:
+    target = load_target(options.target or DEFAULT_TARGET)
+    result = compile_for_target(
+        CompileRequest(
+            source, target, options.devices, options.shard, options.xla_flags, timeout_s=options.timeout_s
+        )
+    )
+    name = source.name if isinstance(source, ModuleSource) else f"{source.module}:{source.function}"
+    executable = Executable.from_bytes(result.serialized, source=f"the executable of {name}")
+    return _plan_compiled(executable, result, target)
+
+
+def _plan_compiled(executable: Executable, result: CompileResult, target: Target) -> Plan:
+    conversion = convert(executable, device=executable.device or target.device)
+    differences = grouping_differences(
+        conversion, result.thunk_dumps.get("thunk_sequence_after_thunk_passes")
+    )
+    warnings = tuple(
+        f"the grouping shown is not XLA's own, please report this: {difference}" for difference in differences
+    )
+    notes = (_TILES, *target.warnings, *result.notes)
+    if executable.device is None:
+        notes += (f"the executable does not describe its GPU: it was taken from target {target.name}",)
+    if not differences:
+        notes += ("the grouping agrees with XLA's own dump of this compilation",)
+    return make_plan(
+        executable,
+        conversion,
+        PlanContext(
+            target=target.name
+            if target.name == target.device.name
+            else f"{target.name} ({target.device.name})",
+            arguments=result.arguments,
+            results=result.results,
+            xla_flags=changed_flags(executable),
+            versions=result.versions,
+            notes=notes,
+            warnings=warnings,
+        ),
+    )
+
+
+def _read(path: Path) -> bytes:
+    """The file's bytes; gzip is undone only for a module's text, the decoder bounds its own input."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read {os.fspath(path)}: {error.strerror or error}") from error
+    if data[:2] != b"\x1f\x8b":
+        return data
+    try:
+        start = zlib.decompressobj(wbits=31).decompress(data, 64)
+        return gzip.decompress(data) if start.lstrip()[:16].startswith(_MODULE_STARTS) else data
+    except (OSError, EOFError, zlib.error):
+        return data  # damaged: the decoder says so
