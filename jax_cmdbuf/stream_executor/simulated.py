@@ -2,7 +2,7 @@
 
 Stands for a CUDA device and its driver. Invariant: at every submit each address must lead to memory the
 device may use, and each alias to the same physical memory as its owner, as they must when the work finishes;
-otherwise the device faults as a GPU would, and stays so.
+otherwise the device faults as a GPU would, and its streams stay so.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from enum import Enum
 from jax_cmdbuf.errors import StatusCode, StatusError
 from jax_cmdbuf.stream_executor.device_address import DeviceAddress, round_up
 from jax_cmdbuf.stream_executor.memory import DriverError, MemoryAllocation, MemoryReservation
+from jax_cmdbuf.stream_executor.simulated_command_buffer import SimulatedCommandBuffer
 from jax_cmdbuf.stream_executor.simulated_memory import (
     COSTS_H200,
     GRANULARITY,
+    Cost,
     MappedRange,
     SimulatedDriver,
     SimulatedVirtualMemory,
@@ -73,7 +75,7 @@ class SimulatedStream:
 
     def enqueue_seqno(self, seqno: int) -> None:
         """See ``Stream``."""
-        self.executor.driver.enter("cuStreamWriteValue64")
+        self._check_fault("cuStreamWriteValue64")
         self._enqueue(seqno)
 
     def completed_seqno(self) -> int:
@@ -91,7 +93,7 @@ class SimulatedStream:
 
     def synchronize(self) -> None:
         """See ``Stream``; counts as telling."""
-        self.executor.driver.enter("cuStreamSynchronize")
+        self._check_fault("cuStreamSynchronize")
         self.advance(len(self._entries))
 
     def submit(
@@ -111,7 +113,7 @@ class SimulatedStream:
           DriverError: CUDA_ERROR_ILLEGAL_ADDRESS; the device has faulted and refuses everything from now on.
         """
         resolve = self.executor.memory.resolve
-        self.executor.driver.enter("submit")
+        self._check_fault("submit")
         uses = []
         for address in addresses:
             if address.opaque and address.size:
@@ -158,9 +160,15 @@ class SimulatedStream:
                 raise self._fault(f"{address} was unmapped or exchanged while {entry.label} used it")
 
     def _fault(self, detail: str) -> DriverError:
-        fault = DriverError("submit", "CUDA_ERROR_ILLEGAL_ADDRESS", detail)
-        self.executor.driver.fault = fault
-        return fault
+        self.executor.fault = DriverError("submit", "CUDA_ERROR_ILLEGAL_ADDRESS", detail)
+        return self.executor.fault
+
+    def _check_fault(self, call: str) -> None:
+        """Counts a call; a device that has faulted refuses it."""
+        self.executor.driver.enter(call)
+        fault = self.executor.fault
+        if fault is not None:
+            raise DriverError(call, fault.error, f"the device has faulted before: {fault.message}")
 
 
 class SimulatedExecutor:
@@ -169,6 +177,7 @@ class SimulatedExecutor:
     Attributes:
       driver: counts, costs and failure injection.
       memory: the page table; ``memory.choose_addresses`` decides the next fresh addresses.
+      fault: how work went wrong; from then on streams refuse everything, while memory can still be released.
     """
 
     def __init__(
@@ -176,11 +185,12 @@ class SimulatedExecutor:
         device_ordinal: int = 0,
         total_bytes: int = H200_BYTES,
         granularity: int = GRANULARITY,
-        costs: Mapping[str, float] = COSTS_H200,
+        costs: Mapping[str, Cost] = COSTS_H200,
     ) -> None:
         self.device_ordinal = device_ordinal
         self.driver = SimulatedDriver(costs)
         self.memory = SimulatedVirtualMemory(self.driver, total_bytes, granularity)
+        self.fault: DriverError | None = None
         self._foreign: dict[int, tuple[MemoryAllocation, MemoryReservation]] = {}
 
     @property
@@ -199,6 +209,10 @@ class SimulatedExecutor:
     def create_stream(self, mode: StreamMode = StreamMode.AUTO) -> SimulatedStream:
         """See ``StreamExecutor``; ``mode`` says when the stream works."""
         return SimulatedStream(self, mode)
+
+    def create_command_buffer(self) -> SimulatedCommandBuffer:
+        """See ``StreamExecutor``."""
+        return SimulatedCommandBuffer(self)
 
     def load_kernel(self, module: bytes, name: str) -> SimulatedKernel:
         """See ``StreamExecutor``; the image is not read."""
