@@ -11,10 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from xla_flags.options import CommandBufferUpdateMode
-
 from jax_cmdbuf.errors import InputError
 from jax_cmdbuf.executable.buffers import BufferAllocation
+from xla_flags.options import CommandBufferUpdateMode
 
 __all__ = [
     "POLICIES",
@@ -89,6 +88,10 @@ class UpdatePolicy:
         index = allocation.index
         if allocation.is_thread_local:
             return verdict(index, AllocationRole.DYNAMIC, RoleReason.THREAD_LOCAL)
+        # A command over no bytes names its allocations, but XLA does not count that as a use (recorded:
+        # `zero_size`, whose constant and output of no bytes are neither persistent nor candidates).
+        if allocation.size == 0:
+            return verdict(index, AllocationRole.DYNAMIC, RoleReason.ZERO_SIZE)
         if not used_by_command_buffer:
             return verdict(index, AllocationRole.DYNAMIC, _why_unused(allocation))
         if allocation.is_constant:
@@ -99,8 +102,6 @@ class UpdatePolicy:
 
 
 def _why_unused(allocation: BufferAllocation) -> RoleReason:
-    if allocation.size == 0:
-        return RoleReason.ZERO_SIZE
     # Only a live-out tuple is a table; a temp may carry the mark for one value among many.
     if allocation.is_tuple and allocation.maybe_live_out:
         return RoleReason.TUPLE_TABLE

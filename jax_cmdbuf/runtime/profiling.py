@@ -16,7 +16,7 @@ from types import MappingProxyType
 from jax_cmdbuf.errors import StatusCode, StatusError
 from jax_cmdbuf.executable.buffers import BufferAllocation
 from jax_cmdbuf.runtime.policy import Classification
-from jax_cmdbuf.stream_executor.interface import DeviceAddress
+from jax_cmdbuf.stream_executor.device_address import DeviceAddress
 
 __all__ = [
     "MOVES",

@@ -1,0 +1,427 @@
+"""One execution's memory: allocate, alias into the reservation, run, release; whatever happens on the way.
+
+Mirrors ``ExecutionScope`` of ``xla/service/gpu/gpu_executable_buffer_allocator.h`` and of
+``gpu_executable_va_remap_allocator.cc``. Invariants: the owning table is never changed by running; every
+alias is released when the scope ends, or kept with the remapping and tried again; what a scope locks it
+unlocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol, Self
+
+from jax_cmdbuf.errors import StatusCode, StatusError
+from jax_cmdbuf.events import (
+    Demote,
+    Event,
+    EventSink,
+    ExecuteRemapped,
+    NotVmmBacked,
+    ProfileStep,
+    Reserve,
+    SharedBuffer,
+    TransitionActive,
+    TransitionDisabled,
+)
+from jax_cmdbuf.runtime.buffer_allocations import BufferAllocations, PersistentSet
+from jax_cmdbuf.runtime.guard import FIDELITY, Guard
+from jax_cmdbuf.runtime.profiling import CandidateReason, ProfilePhase, is_due, observe, transition
+from jax_cmdbuf.runtime.registry import Demotion, ProfileRegistry, Program, Remapping, lay_out
+from jax_cmdbuf.stream_executor import interface as se
+from jax_cmdbuf.stream_executor.device_address import NULL_ADDRESS, DeviceAddress
+from jax_cmdbuf.stream_executor.vmm_allocator import DeviceAddressVmmAllocator
+
+__all__ = [
+    "AllocatorChangedError",
+    "DeviceAddressAllocator",
+    "ExecutionScope",
+    "GranularityChangedError",
+    "NullBufferError",
+    "RemappedScope",
+    "RunOptions",
+    "StreamMismatchError",
+    "open_scope",
+]
+
+
+class StreamMismatchError(StatusError):
+    """The run's stream is not the one that the VMM allocator orders this device's frees by."""
+
+    def __init__(self, module: str) -> None:
+        super().__init__(
+            StatusCode.INTERNAL, f"{module}: the VMM allocator's stream differs from the stream of the run"
+        )
+
+
+class AllocatorChangedError(StatusError):
+    """An executable ran with one VMM allocator first and is now given another."""
+
+    def __init__(self, module: str) -> None:
+        super().__init__(StatusCode.INTERNAL, f"{module}: changed VMM allocator between executions")
+
+
+class GranularityChangedError(StatusError):
+    """The reservation was laid out for one granularity and the device now has another."""
+
+    def __init__(self, module: str, before: int, now: int) -> None:
+        super().__init__(
+            StatusCode.INTERNAL, f"{module}: allocation granularity changed from {before} to {now} bytes"
+        )
+
+
+class NullBufferError(StatusError):
+    """An allocation that is to be remapped has no buffer in this execution."""
+
+    def __init__(self, module: str, allocation: int) -> None:
+        super().__init__(
+            StatusCode.INTERNAL, f"{module}: allocation {allocation} is selected for remapping but is null"
+        )
+
+
+class DeviceAddressAllocator(Protocol):
+    """What any device memory allocator offers, the VMM allocator among them."""
+
+    def allocate(self, device_ordinal: int, size: int) -> DeviceAddress:
+        """Memory of ``size`` bytes."""
+
+    def deallocate(self, device_ordinal: int, address: DeviceAddress) -> None:
+        """Gives memory back."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """Where an execution runs.
+
+    Attributes:
+      allocator: where its buffers come from; remapping needs a ``DeviceAddressVmmAllocator``.
+      stream: where its work goes; its executor is the device.
+      sink: takes the events.
+      guard: what to do where XLA would fail or thrash; ``FIDELITY`` does what XLA does.
+      verify_aliases: called in each remapped execution with pairs (address the program uses, owning address)
+        that must lead to the same physical memory; a simulated device checks them as a driver fault would.
+    """
+
+    allocator: DeviceAddressAllocator
+    stream: se.Stream
+    sink: EventSink
+    guard: Guard = FIDELITY
+    verify_aliases: Callable[[Sequence[tuple[DeviceAddress, DeviceAddress]]], None] | None = None
+
+    @property
+    def device_ordinal(self) -> int:
+        """The device's number."""
+        return self.stream.executor.device_ordinal
+
+
+# Runs the program on an execution table with a persistent set.
+Body = Callable[[BufferAllocations, PersistentSet], None]
+
+
+class ExecutionScope:
+    """The base scope: no remapping, constants are persistent. Use it as a context manager."""
+
+    def __init__(self, program: Program, options: RunOptions) -> None:
+        self.program = program
+        self.options = options
+        self._ordinal = options.device_ordinal
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing to release."""
+
+    def generate_buffer_allocations(
+        self, parameters: Mapping[int, DeviceAddress], constants: Mapping[int, DeviceAddress]
+    ) -> BufferAllocations:
+        """The owning table: callers' buffers, constants, and fresh memory for the rest, in ascending index
+        order.
+
+        Args:
+          parameters: allocation index -> the caller's buffer.
+          constants: allocation index -> where the loaded program keeps it.
+
+        Raises:
+          StatusError: an allocation failed; what was allocated before it is freed.
+        """
+        addresses = [NULL_ADDRESS] * len(self.program.allocations)
+        for given in (parameters, constants):
+            for index, address in given.items():
+                addresses[index] = address
+        done: list[int] = []
+        try:
+            for index in self.program.owned:
+                addresses[index] = self._allocate(index)
+                done.append(index)
+        except BaseException:
+            self.deallocate([addresses[index] for index in done])
+            raise
+        return BufferAllocations(addresses)
+
+    def execute(self, owning: BufferAllocations, body: Body) -> None:
+        """Runs ``body`` on what the execution may see; ``owning`` keeps its addresses."""
+        body(owning, self.program.constants_persistent)
+
+    def deallocate(self, addresses: list[DeviceAddress]) -> None:
+        """Frees buffers in this order; null addresses are skipped."""
+        for address in addresses:
+            if not address.is_null:
+                self.options.allocator.deallocate(self._ordinal, address)
+
+    def allocate_copy(self, index: int) -> DeviceAddress:
+        """Memory for a copy of a caller's buffer that the program writes and the caller keeps."""
+        return ExecutionScope._allocate(self, index)
+
+    def _allocate(self, index: int) -> DeviceAddress:
+        return self.options.allocator.allocate(self._ordinal, self.program.allocations[index].size)
+
+
+class RemappedScope(ExecutionScope):
+    """The scope of an execution whose remapping profiles or is active. Its lock is held until the scope
+    ends.
+    """
+
+    def __init__(
+        self, remapping: Remapping, allocator: DeviceAddressVmmAllocator, options: RunOptions
+    ) -> None:
+        super().__init__(remapping.program, options)
+        self._remapping = remapping
+        self._allocator = allocator
+        # Slots aliased in this scope: allocation index -> owning address.
+        self._aliases: list[int] = []
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Tries once more to release what could not be released, then lets the next execution in."""
+        try:
+            if self._aliases:
+                self._remapping.unreleased, _ = self._release_aliases()
+            if error is not None:
+                self._remapping.failures += 1
+        finally:
+            self._remapping.lock.release()
+
+    @property
+    def _is_profiling(self) -> bool:
+        return self._remapping.profile.phase is ProfilePhase.PROFILING
+
+    def prepare(self) -> None:
+        """Reserves addresses for the remapped allocations, once.
+
+        Raises:
+          GranularityChangedError: the device's granularity is not the one of the reservation.
+          StatusError: the range cannot be reserved.
+        """
+        remapping, granularity = self._remapping, self._allocator.granularity(self._ordinal)
+        if remapping.layout is not None:
+            if remapping.layout.granularity != granularity:
+                raise GranularityChangedError(self.program.module, remapping.layout.granularity, granularity)
+            return
+        if self._is_profiling or not remapping.selected:
+            return
+        layout = lay_out(self.program, remapping.selected, granularity)
+        try:
+            reservation = self._allocator.create_reservation(self._ordinal, layout.total_size)
+        except StatusError as error:
+            for index in remapping.selected:
+                self._demote_or_raise(index, error)
+            return
+        remapping.layout, remapping.reservation = layout, reservation
+        self.options.sink.emit(
+            Reserve(self.program.module, reservation.address.opaque, layout.total_size, granularity)
+        )
+
+    def execute(self, owning: BufferAllocations, body: Body) -> None:
+        """Profiles, or maps the selected inputs and outputs and runs on their reservation addresses.
+
+        The execution's own error wins over one from releasing aliases, which is then attached as a note.
+
+        Raises:
+          NullBufferError: a selected input or output is null; nothing is executed.
+          StatusError: mapping failed and nothing is executed; or releasing an alias failed after the
+            execution.
+        """
+        if self._is_profiling:
+            body(owning, PersistentSet.UNKNOWN)
+            self._observe(owning)
+            return
+        remapping = self._remapping
+        if remapping.selected:
+            self.options.sink.emit(ExecuteRemapped(self.program.module, len(remapping.selected)))
+        if self._aliases:
+            self._aliases, _ = self._release_aliases()
+        failure: BaseException | None = None
+        try:
+            table = self._map_aliases(owning)
+            body(table, remapping.persistent)
+        except BaseException as error:
+            failure = error
+            raise
+        finally:
+            self._aliases, release_error = self._release_aliases()
+            if release_error is not None:
+                if failure is None:
+                    raise release_error
+                failure.add_note(f"and then {release_error}")
+
+    def _observe(self, owning: BufferAllocations) -> None:
+        remapping, classification = self._remapping, self.program.classification
+        addresses = {index: owning[index] for index in classification.candidates}
+        remapping.profile = observe(remapping.profile, addresses)
+        self.options.sink.emit(
+            ProfileStep(self.program.module, remapping.profile.steps, classification.policy.profile_steps)
+        )
+
+    def _allocate(self, index: int) -> DeviceAddress:
+        remapping = self._remapping
+        if index in remapping.placed and remapping.layout is not None and remapping.reservation is not None:
+            slot = remapping.layout.slots[index]
+            try:
+                return self._allocator.allocate_at(
+                    self._ordinal, slot.size, remapping.reservation, slot.offset
+                )
+            except StatusError as error:
+                self._demote_or_raise(index, error)
+        return super()._allocate(index)
+
+    def _map_aliases(self, owning: BufferAllocations) -> BufferAllocations:
+        remapping, ordinal, reservation = self._remapping, self._ordinal, self._remapping.reservation
+        self._demote_restless(owning)
+        if reservation is None or remapping.layout is None:
+            return owning
+        slots, map_, aliases = remapping.layout.slots, self._allocator.map, self._aliases
+        addresses = list(owning.addresses)
+        for index in remapping.aliased:
+            slot, source = slots[index], addresses[index]
+            try:
+                if not source.opaque:
+                    raise NullBufferError(self.program.module, index)
+                addresses[index] = map_(ordinal, source, reservation, slot.offset, slot.size)
+            except StatusError as error:
+                self._demote_or_raise(index, error)
+            else:
+                aliases.append(index)
+        table = BufferAllocations(addresses)
+        if self.options.verify_aliases is not None:
+            self.options.verify_aliases([(table[index], owning[index]) for index in aliases])
+        return table
+
+    def _release_aliases(self) -> tuple[list[int], StatusError | None]:
+        """Unmaps; returns the aliases that could not be released, and the first error."""
+        remapping = self._remapping
+        aliases, self._aliases = self._aliases, []
+        kept: list[int] = []
+        first: StatusError | None = None
+        if aliases and remapping.reservation is not None and remapping.layout is not None:
+            slots, unmap = remapping.layout.slots, self._allocator.unmap
+            for index in aliases:
+                slot = slots[index]
+                try:
+                    unmap(self._ordinal, remapping.reservation, slot.offset, slot.size)
+                except StatusError as error:
+                    kept.append(index)
+                    first = first or error
+        return kept, first
+
+    # The guard
+
+    def _demote_restless(self, owning: BufferAllocations) -> None:
+        remapping = self._remapping
+        sources = remapping.sources_of(owning.addresses)
+        if sources == remapping.sources:
+            return
+        moved = [
+            index
+            for index, new, old in zip(remapping.aliased, sources, remapping.sources, strict=False)
+            if new != old
+        ]
+        remapping.sources = sources
+        for index in moved:
+            reason = self.options.guard.moved(remapping.moves, index, remapping.executions)
+            if reason is not None:
+                self._demote(index, reason)
+
+    def _demote_or_raise(self, index: int, error: StatusError) -> None:
+        reason = self.options.guard.failed(error)
+        if reason is None:
+            raise error
+        self._demote(index, reason)
+
+    def _demote(self, index: int, reason: str) -> None:
+        self._remapping.demote(Demotion(index, reason))
+        self.options.sink.emit(Demote(self.program.module, index, reason))
+
+
+def open_scope(
+    executable: object, program: Program, registry: ProfileRegistry, options: RunOptions
+) -> ExecutionScope:
+    """The scope for one execution; enter it before use.
+
+    Profiling starts and ends here. When it returns a ``RemappedScope`` its lock is taken.
+
+    Raises:
+      StreamMismatchError: the allocator's stream is not the run's.
+      AllocatorChangedError: the executable ran with another VMM allocator before.
+      GranularityChangedError: see ``RemappedScope.prepare``.
+      StatusError: the address range cannot be reserved.
+    """
+    allocator, classification = options.allocator, program.classification
+    if not (classification.va_remapped or classification.candidates):
+        return ExecutionScope(program, options)
+    if not isinstance(allocator, DeviceAddressVmmAllocator):
+        return ExecutionScope(program, options)
+    if allocator.stream(options.device_ordinal) is not options.stream:
+        raise StreamMismatchError(program.module)
+    remapping = registry.acquire(executable, program, allocator, options.stream.executor)
+    try:
+        if remapping.allocator is not allocator:
+            raise AllocatorChangedError(program.module)
+        remapping.begin()
+        if is_due(remapping.profile, classification):
+            for event in _transition(remapping, allocator, options.device_ordinal):
+                options.sink.emit(event)
+        if remapping.is_disabled:
+            remapping.lock.release()
+            return ExecutionScope(program, options)
+        scope = RemappedScope(remapping, allocator, options)
+        scope.prepare()
+        return scope
+    except BaseException:
+        remapping.lock.release()
+        raise
+
+
+def _transition(remapping: Remapping, allocator: DeviceAddressVmmAllocator, ordinal: int) -> list[Event]:
+    program = remapping.program
+    candidates, module = program.classification.candidates, program.module
+    result = transition(
+        remapping.profile,
+        program.classification,
+        program.allocations,
+        lambda address: allocator.is_exact_address(ordinal, address),
+    )
+    events: list[Event] = []
+    for verdict in result.verdicts:
+        if verdict.reason is CandidateReason.NOT_VMM_BACKED:
+            address = result.profile.last_observed[verdict.allocation].opaque
+            events.append(NotVmmBacked(module, verdict.allocation, address))
+    events += [
+        SharedBuffer(module, verdict.allocation)
+        for verdict in result.verdicts
+        if verdict.reason is CandidateReason.SHARED_BUFFER
+    ]
+    steps, automatic = result.profile.steps, program.classification.va_remapped
+    if result.profile.phase is ProfilePhase.ACTIVE:
+        events.append(TransitionActive(module, len(automatic), len(result.selected), len(candidates), steps))
+    else:
+        events.append(TransitionDisabled(module, len(candidates), steps))
+    remapping.verdicts = {verdict.allocation: verdict for verdict in result.verdicts}
+    remapping.select((*automatic, *result.selected))
+    remapping.profile = result.profile
+    return events

@@ -1,0 +1,356 @@
+"""A loaded program and its executions: buffers in, steps, buffers out.
+
+Mirrors ``xla/service/gpu/gpu_executable.cc`` (``ExecuteAsyncOnStreamImpl``). Invariant: after an execution,
+failed or not, the program owns no buffer of it: results belong to the caller and everything else is freed.
+
+How others run a program, on any backend::
+
+    registry = ProfileRegistry()
+    loaded = GpuExecutable(executable, convert(executable, device=...), mode, registry)
+    result = loaded.execute(RunOptions(allocator, stream, sink), parameters)   # DeviceAddress per parameter
+    ...                                                   # the caller frees result.outputs with the allocator
+    registry.snapshots(); registry.export_json(); registry.reset(); loaded.close(); registry.close()
+
+and, for one simulated execution that may fail, ``execute_once``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from jax_cmdbuf.errors import InputError, StatusCode, StatusError
+from jax_cmdbuf.events import NO_SINK, Error, Event, EventLog
+from jax_cmdbuf.executable.conversion import Conversion, command_buffer_allocations
+from jax_cmdbuf.executable.executable import Executable, Output
+from jax_cmdbuf.executable.thunks import Thunk
+from jax_cmdbuf.runtime.buffer_allocations import BufferAllocations, PersistentSet
+from jax_cmdbuf.runtime.command_buffer_thunk import ExecuteParams
+from jax_cmdbuf.runtime.execution_scope import ExecutionScope, RunOptions, open_scope
+from jax_cmdbuf.runtime.plain_thunks import PlainThunks
+from jax_cmdbuf.runtime.policy import classify
+from jax_cmdbuf.runtime.registry import ProfileRegistry, Program
+from jax_cmdbuf.runtime.steps import ControlFlow, build_steps, command_buffers, run_steps
+from jax_cmdbuf.stream_executor import interface as se
+from jax_cmdbuf.stream_executor.device_address import DeviceAddress
+from jax_cmdbuf.stream_executor.memory import MemoryAllocation, MemoryReservation, ScopedMapping
+from xla_flags.options import CommandBufferUpdateMode
+
+__all__ = [
+    "ExecutionResult",
+    "FixedControlFlow",
+    "GpuExecutable",
+    "Injection",
+    "execute_once",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class FixedControlFlow:
+    """The same decisions in every execution: ``ControlFlow`` for a device that computes no values.
+
+    Attributes:
+      loop_iterations: thunk id -> iterations of a loop without a known trip count.
+      branches: thunk id -> branch of a conditional.
+      default_iterations: for loops that are not listed. Branch 0 is the default of conditionals.
+    """
+
+    loop_iterations: Mapping[int, int] = field(default_factory=dict)
+    branches: Mapping[int, int] = field(default_factory=dict)
+    default_iterations: int = 1
+
+    def iterations(self, loop: Thunk) -> int:
+        """See ``ControlFlow``."""
+        return self.loop_iterations.get(loop.id, self.default_iterations)
+
+    def branch(self, conditional: Thunk) -> int:
+        """See ``ControlFlow``."""
+        return self.branches.get(conditional.id, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Injection:
+    """What a simulated execution is told about the world outside it.
+
+    Attributes:
+      failing: the user's own code, the first custom call outside command buffers, returns an error.
+      message: the error's text.
+      control_flow: decides loops and branches.
+    """
+
+    failing: bool = False
+    message: str = "injected failure"
+    control_flow: ControlFlow = FixedControlFlow()
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionResult:
+    """What an execution returns.
+
+    Attributes:
+      outputs: one address per result leaf, in order; the caller owns them (those of donated parameters too).
+    """
+
+    outputs: tuple[DeviceAddress, ...]
+
+
+class GpuExecutable:
+    """One loaded program with its update mode.
+
+    Attributes:
+      executable: what XLA compiled.
+      program: its allocations and their classes.
+      parameters: allocation index of each entry parameter leaf, in the order callers pass them.
+      outputs: allocation index of each result leaf, in order.
+    """
+
+    def __init__(
+        self,
+        executable: Executable,
+        conversion: Conversion,
+        mode: CommandBufferUpdateMode,
+        registry: ProfileRegistry,
+    ) -> None:
+        """Loads ``executable``; the command buffers of all others in the registry are evicted, as XLA does.
+
+        Raises:
+          InputError: the mode is not modelled.
+        """
+        self.executable = executable
+        self.program = Program(
+            executable.module,
+            executable.allocations,
+            classify(executable.allocations, command_buffer_allocations(conversion), mode),
+            _paths(executable),
+        )
+        unroll = bool(executable.debug_options.get("xla_gpu_command_buffer_unroll_loops", False))
+        self._steps = build_steps(conversion.sequence, unroll)
+        self._command_buffers = tuple(command_buffers(self._steps))
+        self.parameters = _parameters(executable)
+        self.outputs = _outputs(executable)
+        self._aliased = tuple(
+            index
+            for index in self.parameters
+            if executable.allocations[index].maybe_live_out
+            or executable.allocations[index].is_parameter_aliased_with_output
+        )
+        self._constants: dict[se.StreamExecutor, _Constants] = {}
+        self._plain = PlainThunks()
+        self.registry = registry
+        registry.loaded(self)
+
+    def execute(
+        self,
+        options: RunOptions,
+        parameters: Sequence[DeviceAddress],
+        donated: frozenset[int] | None = None,
+        injection: Injection | None = None,
+    ) -> ExecutionResult:
+        """Runs the program once.
+
+        Args:
+          options: allocator, stream, events, guard.
+          parameters: the caller's buffer of each parameter leaf.
+          donated: positions of parameters that the caller gives away; None: all that the program aliases to
+            an output. One that is aliased but not donated is copied, so that the caller keeps its value.
+          injection: what a simulation is told; None: nothing fails, loops run once.
+
+        Raises:
+          InputError: wrong number of parameters.
+          StatusError: XLA's error for the same situation; every buffer of the execution is freed.
+        """
+        if len(parameters) != len(self.parameters):
+            raise InputError(
+                f"{self.program.module} takes {len(self.parameters)} buffers, {len(parameters)} were given"
+            )
+        try:
+            return self._execute(options, parameters, donated, injection or _NOTHING_INJECTED)
+        except StatusError as error:
+            options.sink.emit(Error(error.code.name, error.message))
+            raise
+
+    def _execute(
+        self,
+        options: RunOptions,
+        parameters: Sequence[DeviceAddress],
+        donated: frozenset[int] | None,
+        injection: Injection,
+    ) -> ExecutionResult:
+        given = dict(zip(self.parameters, parameters, strict=True))
+        constants = self._load_constants(options.stream.executor)
+        with open_scope(self, self.program, self.registry, options) as scope:
+            owning = scope.generate_buffer_allocations(given, constants)
+            mine = dict.fromkeys(self.program.owned)
+            try:
+                owning = self._protect(scope, owning, donated, mine)
+                scope.execute(owning, _Body(self, options, injection))
+            except BaseException:
+                scope.deallocate([owning[index] for index in self._teardown_order(mine)])
+                raise
+            live = set(self.outputs)
+            scope.deallocate([owning[index] for index in self.program.owned if index not in live])
+        return ExecutionResult(tuple(owning[index] for index in self.outputs))
+
+    def _protect(
+        self,
+        scope: ExecutionScope,
+        owning: BufferAllocations,
+        donated: frozenset[int] | None,
+        mine: dict[int, None],
+    ) -> BufferAllocations:
+        """Gives aliased parameters that the caller keeps a buffer of their own."""
+        if donated is None or not self._aliased:
+            return owning
+        positions = {index: position for position, index in enumerate(self.parameters)}
+        copies = [index for index in self._aliased if positions[index] not in donated]
+        for index in copies:
+            owning = owning.with_addresses({index: scope.allocate_copy(index)})
+            mine[index] = None
+        return owning
+
+    def _teardown_order(self, mine: Mapping[int, None]) -> list[int]:
+        """Temporaries first, then what would have become results."""
+        live = set(self.outputs)
+        return sorted(mine, key=lambda index: (index in live, index))
+
+    def _run(
+        self, table: BufferAllocations, persistent: PersistentSet, options: RunOptions, injection: Injection
+    ) -> None:
+        params = ExecuteParams(table, persistent, options.stream, options.sink)
+        for buffer in self._command_buffers:
+            buffer.initialize(params)
+        run_steps(self._steps, params, self._plain.runner(injection.control_flow, _failure(injection)))
+
+    def _load_constants(self, executor: se.StreamExecutor) -> Mapping[int, DeviceAddress]:
+        loaded = self._constants.get(executor)
+        if loaded is None:
+            loaded = self._constants.setdefault(executor, _Constants(self.executable, executor))
+        return loaded.addresses
+
+    def evict_command_buffers(self) -> None:
+        """Releases the device command buffers; they are recorded again at the next use."""
+        for buffer in self._command_buffers:
+            buffer.evict()
+
+    def close(self) -> None:
+        """Unloads the program: its command buffers, its remappings and its constants go."""
+        self.evict_command_buffers()
+        self._plain.close()
+        self.registry.unload(self)
+        while self._constants:
+            self._constants.popitem()[1].close()
+
+
+_NOTHING_INJECTED = Injection()
+
+
+@dataclass(frozen=True, slots=True)
+class _Body:
+    """Runs a program on a table; what ``ExecutionScope.execute`` calls."""
+
+    executable: GpuExecutable
+    options: RunOptions
+    injection: Injection
+
+    def __call__(self, table: BufferAllocations, persistent: PersistentSet) -> None:
+        self.executable._run(table, persistent, self.options, self.injection)
+
+
+def _failure(injection: Injection) -> StatusError | None:
+    return StatusError(StatusCode.INTERNAL, injection.message) if injection.failing else None
+
+
+class _Constants:
+    """The memory of a program's constants on one device; it exists as long as the program is loaded."""
+
+    def __init__(self, executable: Executable, executor: se.StreamExecutor) -> None:
+        self.addresses: dict[int, DeviceAddress] = {}
+        self._handles: list[MemoryAllocation | MemoryReservation | ScopedMapping] = []
+        constants = [each for each in executable.allocations if each.is_constant and each.size]
+        if not constants:
+            return
+        # One block for all, each aligned as the driver aligns a module's globals.
+        offsets, total = {}, 0
+        for allocation in constants:
+            offsets[allocation.index] = total
+            total += -(-allocation.size // 256) * 256
+        memory, reservation = executor.create_allocation(total), executor.create_reservation(total)
+        mapping = reservation.map_to(0, memory.size, memory)
+        self._handles = [mapping, reservation, memory]
+        for allocation in constants:
+            self.addresses[allocation.index] = mapping.address.slice(
+                offsets[allocation.index], allocation.size
+            )
+
+    def close(self) -> None:
+        """Releases the memory."""
+        while self._handles:
+            self._handles.pop(0).close()
+
+
+def _parameters(executable: Executable) -> tuple[int, ...]:
+    """Allocation index of each parameter leaf, by parameter number and leaf."""
+    found = [each for each in executable.allocations if each.parameter_number is not None]
+    found.sort(key=lambda each: (each.parameter_number or 0, each.parameter_shape_index))
+    return tuple(each.index for each in found)
+
+
+def _outputs(executable: Executable) -> tuple[int, ...]:
+    """Allocation index of each result leaf; inner nodes of the result have tuple tables, not leaves."""
+    indices = {output.shape_index for output in executable.outputs}
+    inner = {index[:length] for index in indices for length in range(len(index))}
+    leaves = sorted(
+        (each for each in executable.outputs if each.shape_index not in inner), key=_by_shape_index
+    )
+    return tuple(output.allocation for output in leaves)
+
+
+def _by_shape_index(output: Output) -> tuple[int, ...]:
+    return output.shape_index
+
+
+def _paths(executable: Executable) -> dict[int, str]:
+    """Where each allocation comes from, in the user's words."""
+    paths = {output.allocation: f"result{list(output.shape_index)}" for output in executable.outputs}
+    for allocation in executable.allocations:
+        number = allocation.parameter_number
+        if number is not None:
+            names = executable.parameter_names
+            name = names[number] if number < len(names) else f"parameter {number}"
+            leaf = allocation.parameter_shape_index
+            paths[allocation.index] = name + (str(list(leaf)) if leaf else "")
+    return paths
+
+
+def execute_once(
+    loaded: GpuExecutable,
+    options: RunOptions,
+    parameters: Sequence[DeviceAddress],
+    failing: bool = False,
+    donated: frozenset[int] | None = None,
+) -> tuple[tuple[DeviceAddress, ...] | None, tuple[Event, ...]]:
+    """Simulates one execution and returns what happened instead of raising.
+
+    Args:
+      loaded: the program.
+      options: where it runs; its sink gets the events as well.
+      parameters: the caller's buffer of each parameter leaf.
+      failing: the user's own code in the program returns an error.
+      donated: see ``GpuExecutable.execute``.
+
+    Returns:
+      Result addresses, which the caller owns, or None when the execution failed; and the events in order, the
+      last of which is then an ``Error``.
+    """
+    log = EventLog()
+    outputs = None
+    try:
+        logged = replace(options, sink=log)
+        outputs = loaded.execute(logged, parameters, donated, Injection(failing=failing)).outputs
+    except StatusError:
+        pass
+    events = log.drain()
+    if options.sink is not NO_SINK:
+        for event in events:
+            options.sink.emit(event)
+    return outputs, events

@@ -1,0 +1,168 @@
+"""A command list as it stands recorded in one device command buffer.
+
+Mirrors ``CommandExecutor::RecordCreate`` and ``RecordUpdate`` of
+``xla/backends/gpu/runtime/command_executor.cc``.
+Invariant: after ``create`` or ``update`` with every changed allocation, all recorded arguments are addresses
+of the table that was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from jax_cmdbuf.events import EventSink, RecordCreate, UpdateDone
+from jax_cmdbuf.executable.thunks import KernelInfo, Thunk, ThunkKind
+from jax_cmdbuf.runtime.buffer_allocations import BufferAllocations
+from jax_cmdbuf.runtime.commands import Command, CommandList
+from jax_cmdbuf.stream_executor import interface as se
+from jax_cmdbuf.stream_executor.device_address import DeviceAddress
+
+__all__ = ["Recording"]
+
+_COPY = ThunkKind("kCopy")
+
+
+class _Leaf:
+    """A command without nested commands: a copy, or a launch with one argument per slice."""
+
+    __slots__ = ("_dimensions", "_handle", "_kernel", "_slices")
+
+    def __init__(self, command: Command, executor: se.StreamExecutor, owner: Thunk | None) -> None:
+        thunk = command.thunk
+        # Below a dynamic slice fusion a thunk names private allocations; what it touches are its owner's
+        # slices.
+        uses = (owner or thunk).own_uses
+        self._slices = tuple((use.slice.allocation, use.slice.offset, use.slice.size) for use in uses)
+        self._kernel: se.Kernel | None = None
+        self._dimensions = se.LaunchDimensions()
+        if owner is not None or thunk.kind != _COPY or len(self._slices) != 2:
+            kernel = (
+                thunk.info if isinstance(thunk.info, KernelInfo) else KernelInfo(thunk.name or thunk.kind)
+            )
+            self._kernel = executor.load_kernel(kernel.cubin or (kernel.ptx or "").encode(), kernel.name)
+            self._dimensions = se.LaunchDimensions(kernel.grid, kernel.block, kernel.shared_memory_bytes)
+        self._handle: se.Command | None = None
+
+    def _arguments(self, addresses: Sequence[DeviceAddress]) -> list[DeviceAddress]:
+        return [addresses[index].slice(offset, size) for index, offset, size in self._slices]
+
+    def create(self, table: BufferAllocations, buffer: se.CommandBuffer, sink: EventSink) -> None:
+        arguments = self._arguments(table.addresses)
+        if self._kernel is None:
+            source, destination = arguments
+            self._handle = buffer.create_memcpy(destination, source)
+        else:
+            self._handle = buffer.create_launch(self._kernel, self._dimensions, arguments)
+
+    def update(
+        self,
+        table: BufferAllocations,
+        changed: frozenset[int] | None,
+        is_initialization: bool,
+        buffer: se.CommandBuffer,
+        sink: EventSink,
+    ) -> None:
+        assert self._handle is not None
+        arguments = self._arguments(table.addresses)
+        if self._kernel is None:
+            source, destination = arguments
+            buffer.update_memcpy(self._handle, destination, source)
+        else:
+            buffer.update_launch(self._handle, self._kernel, self._dimensions, arguments)
+
+    def close(self) -> None:
+        """Nothing of its own to release."""
+
+
+class _Nesting:
+    """A command with nested command lists, each in a device command buffer of its own."""
+
+    __slots__ = ("_children", "_handles", "_inherit")
+
+    def __init__(self, command: Command, executor: se.StreamExecutor, owner: Thunk | None) -> None:
+        owner = owner or (None if command.children_inherit else command.thunk)
+        self._inherit = command.children_inherit
+        self._children = tuple(Recording(child, executor, owner) for child in command.children)
+        self._handles: list[se.Command] = []
+
+    def create(self, table: BufferAllocations, buffer: se.CommandBuffer, sink: EventSink) -> None:
+        for child in self._children:
+            child.create(table, sink)
+            self._handles.append(buffer.create_nested(child.buffer))
+
+    def update(
+        self,
+        table: BufferAllocations,
+        changed: frozenset[int] | None,
+        is_initialization: bool,
+        buffer: se.CommandBuffer,
+        sink: EventSink,
+    ) -> None:
+        for child, handle in zip(self._children, self._handles, strict=True):
+            child.update(table, changed if self._inherit else None, sink, is_initialization)
+            buffer.update_nested(handle, child.buffer)
+
+    def close(self) -> None:
+        """Releases the nested device command buffers."""
+        with ExitStack() as stack:
+            for child in self._children:
+                stack.callback(child.close)
+
+
+class Recording:
+    """One command list in one device command buffer.
+
+    Attributes:
+      commands: the commands.
+      buffer: the device's command buffer; this object owns it.
+    """
+
+    __slots__ = ("_parts", "buffer", "commands")
+
+    def __init__(
+        self, commands: CommandList, executor: se.StreamExecutor, owner: Thunk | None = None
+    ) -> None:
+        self.commands = commands
+        self.buffer = executor.create_command_buffer()
+        self._parts = tuple(
+            _Nesting(command, executor, owner) if command.children else _Leaf(command, executor, owner)
+            for command in commands.commands
+        )
+
+    @property
+    def is_created(self) -> bool:
+        """Whether the commands were recorded; before that only ``create`` is legal."""
+        return self.buffer.state is not se.CommandBufferState.CREATE
+
+    def create(self, table: BufferAllocations, sink: EventSink) -> None:
+        """Records all commands for the first time; nested lists are told after their parent."""
+        sink.emit(RecordCreate(len(self.commands)))
+        for part in self._parts:
+            part.create(table, self.buffer, sink)
+        self.buffer.finalize()
+
+    def update(
+        self,
+        table: BufferAllocations,
+        changed: frozenset[int] | None,
+        sink: EventSink,
+        is_initialization: bool = False,
+    ) -> None:
+        """Records those commands again that ``CommandList.updated`` names; nested lists are told first."""
+        if not self._parts:
+            return
+        self.buffer.update()
+        updated = 0
+        for position in self.commands.updated(changed, is_initialization):
+            self._parts[position].update(table, changed, is_initialization, self.buffer, sink)
+            updated += 1
+        self.buffer.finalize()
+        sink.emit(UpdateDone(len(self._parts), len(self._parts) - updated))
+
+    def close(self) -> None:
+        """Releases the device command buffers."""
+        with ExitStack() as stack:
+            stack.callback(self.buffer.close)
+            for part in self._parts:
+                stack.callback(part.close)
