@@ -238,7 +238,7 @@ class _Grouping:
 
 
 def _is_entered(thunk: Thunk, number: int) -> bool:
-    """Whether nested list ``number`` is grouped on its own: loop bodies and branches are, conditions never."""
+    """Whether nested list ``number`` is grouped on its own: bodies and branches are, conditions never."""
     return thunk.kind == "kConditional" or (thunk.kind == "kWhile" and number == 1)
 
 

@@ -55,7 +55,6 @@ class ConversionRules:
       series: "0.12"...
       kind_types: thunk kind -> command type; other kinds are never recorded.
       types_needing_cuda_12_3: types dropped below CUDA 12.3; None: all of them.
-      has_collectives_filter: whether ``xla_gpu_enable_collectives_command_buffer_filter`` exists.
       untaken_start_blocks_its_stream: whether an async start left outside keeps later ones on its stream
       outside.
       lone_done_fails_list: whether a done without its start makes a nested list ineligible.
@@ -65,7 +64,6 @@ class ConversionRules:
     series: str
     kind_types: Mapping[str, str]
     types_needing_cuda_12_3: frozenset[str] | None = None
-    has_collectives_filter: bool = True
     untaken_start_blocks_its_stream: bool = True
     lone_done_fails_list: bool = True
     size_counts_nested: bool = True
@@ -92,7 +90,7 @@ _V11 = replace(
     lone_done_fails_list=False,
     size_counts_nested=False,
 )
-_V10 = replace(_V11, series="0.10", has_collectives_filter=False)
+_V10 = replace(_V11, series="0.10")
 
 RULES: Mapping[str, ConversionRules] = MappingProxyType({rules.series: rules for rules in (_V10, _V11, _V12)})
 NEWEST_SERIES = "0.12"

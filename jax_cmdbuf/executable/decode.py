@@ -87,6 +87,7 @@ def decode_messages(container: Container) -> Executable:
         jaxlib=series,
         num_replicas=config.replica_count or 1,
         num_partitions=config.num_partitions or 1,
+        partition_size=config.partition_size,
     )
 
 

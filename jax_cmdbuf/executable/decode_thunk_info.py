@@ -138,12 +138,11 @@ def collective(kind: str) -> Callable[[Any], ThunkInfo]:
 
     def read(impl: Any) -> CollectiveInfo:
         config = impl.collective_config
-        groups = config.replica_groups
         types = config.DESCRIPTOR.fields_by_name["operand_element_type"].enum_type.values_by_number
         return CollectiveInfo(
             op=op,
+            replica_groups=tuple(tuple(group.replica_ids) for group in config.replica_groups),
             one_shot_kernel_enabled=getattr(impl, "one_shot_kernel_enabled", False),
-            first_group_size=len(groups[0].replica_ids) if groups else 0,
             element_bits=tuple(
                 _bits(types[number].name if number in types else "") for number in config.operand_element_type
             ),

@@ -83,18 +83,21 @@ class Configuration:
 
     Attributes:
       enabled: command types of ``xla_gpu_enable_command_buffer``, before any device check.
-      collectives_filter: names of the filter, or None where the release has none.
+      collectives_filter: names of ``xla_gpu_enable_collectives_command_buffer_filter``; an empty one filters
+        nothing, as does its absence before jaxlib 0.11.
       min_size: smallest group that becomes a command buffer, at least 1.
       unroll_loops: ``xla_gpu_command_buffer_unroll_loops``.
+      partition_size: devices that share a fast interconnect, 0 if unknown.
       device: versions of driver, runtime and toolkit.
       ffi_traits: FFI target -> whether it is command-buffer compatible.
       rules: the release's row.
     """
 
     enabled: frozenset[str]
-    collectives_filter: frozenset[str] | None
+    collectives_filter: frozenset[str]
     min_size: int
     unroll_loops: bool
+    partition_size: int
     device: DeviceDescription
     ffi_traits: Mapping[str, bool]
     rules: ConversionRules
@@ -113,9 +116,10 @@ class Configuration:
         size = executable.debug_options.get("xla_gpu_graph_min_graph_size", 0)
         return cls(
             enabled=names(_ENABLE),
-            collectives_filter=names(_FILTER) if rules.has_collectives_filter else None,
+            collectives_filter=names(_FILTER),
             min_size=max(1, size) if isinstance(size, int) else 1,
             unroll_loops=bool(executable.debug_options.get("xla_gpu_command_buffer_unroll_loops", False)),
+            partition_size=executable.partition_size,
             device=device,
             ffi_traits=ffi_traits,
             rules=rules,
@@ -209,7 +213,7 @@ def _refusal_of_kind(thunk: Thunk, config: Configuration) -> Refusal | None:
 
 def _refusal_by_filter(info: CollectiveInfo, config: Configuration) -> Refusal | None:
     names = config.collectives_filter
-    if names is None or "ALLCOLLECTIVES" in names or info.op in names:
+    if not names or "ALLCOLLECTIVES" in names or info.op in names:
         return None
     return Refusal(LeftOutReason.COLLECTIVE_FILTERED, f"{info.op} is not in {_FILTER}")
 
@@ -275,13 +279,18 @@ def _check_ragged_all_to_all(thunk: Thunk, config: Configuration) -> Refusal | N
     info = thunk.info
     if not isinstance(info, CollectiveInfo):
         return None
+    size = len(info.replica_groups[0]) if info.replica_groups else 0
     problem = ""
     if not info.one_shot_kernel_enabled:
         problem = "its one-shot kernel is not enabled"
-    elif info.first_group_size > _MAX_ONE_SHOT_GROUP:
-        problem = f"its group of {info.first_group_size} devices exceeds {_MAX_ONE_SHOT_GROUP}"
+    elif size > _MAX_ONE_SHOT_GROUP:
+        problem = f"its group of {size} devices exceeds {_MAX_ONE_SHOT_GROUP}"
     elif any(bits % 8 for bits in info.element_bits):
         problem = "its elements are no whole number of bytes"
+    elif config.partition_size > 0 and any(
+        len({device // config.partition_size for device in group}) > 1 for group in info.replica_groups
+    ):
+        problem = f"a group spans several domains of {config.partition_size} devices"
     return Refusal(LeftOutReason.RAGGED_ALL_TO_ALL, problem) if problem else None
 
 

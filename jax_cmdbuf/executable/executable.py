@@ -102,6 +102,7 @@ class Executable:
       hlo_uses: allocation index -> names of the HLO values that live in it (buffer assignment).
       jaxlib: release series that wrote it ("0.10", "0.11", "0.12"), as its layout tells, or None.
       num_replicas, num_partitions: devices the program runs on.
+      partition_size: devices of one fast-interconnect domain (host or slice), 0 if not stated.
     """
 
     module: str
@@ -120,6 +121,7 @@ class Executable:
     jaxlib: str | None = None
     num_replicas: int = 1
     num_partitions: int = 1
+    partition_size: int = 0
 
     @classmethod
     def from_bytes(cls, data: bytes, *, source: str = "the input") -> Executable:

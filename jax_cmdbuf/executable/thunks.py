@@ -107,12 +107,13 @@ class CollectiveInfo:
 
     Attributes:
       op: name as in the collectives filter, for example "ALLREDUCE".
-      one_shot_kernel_enabled, first_group_size, element_bits: what the ragged all-to-all rule asks.
+      replica_groups: ids of the devices that take part together.
+      one_shot_kernel_enabled, element_bits: what the ragged all-to-all rule asks.
     """
 
     op: str
+    replica_groups: tuple[tuple[int, ...], ...] = ()
     one_shot_kernel_enabled: bool = False
-    first_group_size: int = 0
     element_bits: tuple[int, ...] = ()
 
 
