@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
 
-from jax_cmdbuf.errors import StatusCode, StatusError
+from jax_cmdbuf.errors import StatusError
 from jax_cmdbuf.events import (
     Demote,
     Event,
@@ -29,56 +29,25 @@ from jax_cmdbuf.events import (
 from jax_cmdbuf.runtime.buffer_allocations import BufferAllocations, PersistentSet
 from jax_cmdbuf.runtime.guard import FIDELITY, Guard
 from jax_cmdbuf.runtime.profiling import CandidateReason, ProfilePhase, is_due, observe, transition
-from jax_cmdbuf.runtime.registry import Demotion, ProfileRegistry, Program, Remapping, lay_out
+from jax_cmdbuf.runtime.registry import ProfileRegistry
+from jax_cmdbuf.runtime.remap_errors import (
+    AllocatorChangedError,
+    GranularityChangedError,
+    NullBufferError,
+    StreamMismatchError,
+)
+from jax_cmdbuf.runtime.remapping import Demotion, Program, Remapping, lay_out
 from jax_cmdbuf.stream_executor import interface as se
 from jax_cmdbuf.stream_executor.device_address import NULL_ADDRESS, DeviceAddress
 from jax_cmdbuf.stream_executor.vmm_allocator import DeviceAddressVmmAllocator
 
 __all__ = [
-    "AllocatorChangedError",
     "DeviceAddressAllocator",
     "ExecutionScope",
-    "GranularityChangedError",
-    "NullBufferError",
     "RemappedScope",
     "RunOptions",
-    "StreamMismatchError",
     "open_scope",
 ]
-
-
-class StreamMismatchError(StatusError):
-    """The run's stream is not the one that the VMM allocator orders this device's frees by."""
-
-    def __init__(self, module: str) -> None:
-        super().__init__(
-            StatusCode.INTERNAL, f"{module}: the VMM allocator's stream differs from the stream of the run"
-        )
-
-
-class AllocatorChangedError(StatusError):
-    """An executable ran with one VMM allocator first and is now given another."""
-
-    def __init__(self, module: str) -> None:
-        super().__init__(StatusCode.INTERNAL, f"{module}: changed VMM allocator between executions")
-
-
-class GranularityChangedError(StatusError):
-    """The reservation was laid out for one granularity and the device now has another."""
-
-    def __init__(self, module: str, before: int, now: int) -> None:
-        super().__init__(
-            StatusCode.INTERNAL, f"{module}: allocation granularity changed from {before} to {now} bytes"
-        )
-
-
-class NullBufferError(StatusError):
-    """An allocation that is to be remapped has no buffer in this execution."""
-
-    def __init__(self, module: str, allocation: int) -> None:
-        super().__init__(
-            StatusCode.INTERNAL, f"{module}: allocation {allocation} is selected for remapping but is null"
-        )
 
 
 class DeviceAddressAllocator(Protocol):

@@ -29,7 +29,8 @@ from jax_cmdbuf.runtime.command_buffer_thunk import ExecuteParams
 from jax_cmdbuf.runtime.execution_scope import ExecutionScope, RunOptions, open_scope
 from jax_cmdbuf.runtime.plain_thunks import PlainThunks
 from jax_cmdbuf.runtime.policy import classify
-from jax_cmdbuf.runtime.registry import ProfileRegistry, Program
+from jax_cmdbuf.runtime.registry import ProfileRegistry
+from jax_cmdbuf.runtime.remapping import Program
 from jax_cmdbuf.runtime.steps import ControlFlow, build_steps, command_buffers, run_steps
 from jax_cmdbuf.stream_executor import interface as se
 from jax_cmdbuf.stream_executor.device_address import DeviceAddress

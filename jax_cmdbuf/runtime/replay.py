@@ -8,7 +8,7 @@ Invariant: no event is copied from a recording; every one is emitted by the mach
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -19,8 +19,9 @@ from jax_cmdbuf.executable.executable import Executable
 from jax_cmdbuf.runtime.execution_scope import RunOptions
 from jax_cmdbuf.runtime.gpu_executable import GpuExecutable, Injection
 from jax_cmdbuf.runtime.guard import FIDELITY, Guard
-from jax_cmdbuf.runtime.registry import ProfileRegistry, RemappingSnapshot
+from jax_cmdbuf.runtime.registry import ProfileRegistry
 from jax_cmdbuf.runtime.scenario import ExecutionInputs, Outcome, Scenario, ThreadInputs
+from jax_cmdbuf.runtime.snapshot import RemappingSnapshot
 from jax_cmdbuf.runtime.traced_allocator import TracedAllocator
 from jax_cmdbuf.stream_executor import interface as se
 from jax_cmdbuf.stream_executor.device_address import DeviceAddress, round_up
@@ -103,9 +104,8 @@ def replay(
     """
     with _Replayer(scenario, executable, conversion, device, guard) as replayer:
         if scenario.threads is not None:
-            executions = (replayer.run_threads(scenario.threads),)
-        else:
-            executions = tuple(replayer.run(inputs) for inputs in scenario.executions)
+            return Replay(scenario, replayer.loaded, (replayer.run_threads(scenario.threads),))
+        executions = tuple(replayer.run(inputs) for inputs in scenario.executions)
         return Replay(scenario, replayer.loaded, executions)
 
 
@@ -195,7 +195,7 @@ class _Replayer:
     def _callers_buffer(self, address: int, size: int) -> DeviceAddress:
         """The caller's buffer at a recorded address, made to exist if it does not yet."""
         wanted = DeviceAddress(address, size)
-        if address == 0 or self.allocator.is_active(address):
+        if address == 0 or self.allocator.is_active(wanted):
             return wanted
         if address % self.executor.granularity == 0:
             return self.allocator.adopt(wanted)
@@ -242,6 +242,3 @@ def _message(text: str) -> str:
 def without_memory(events: Sequence[Event]) -> Iterator[Event]:
     """The events that are not the allocator's."""
     return (event for event in events if not isinstance(event, Allocate | Deallocate))
-
-
-Choose = Callable[[int], None]
