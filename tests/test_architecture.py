@@ -31,6 +31,7 @@ MAY_IMPORT = {
     "api": ("executable", "report", "runtime", "stream_executor", "_jax"),
     "plugin": ("api", "_jax"),
     "cli": ("api", "report"),
+    "__main__": ("cli",),
 }
 FREE_TO_IMPORT = ("errors", "events")
 
