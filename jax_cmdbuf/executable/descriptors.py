@@ -21,9 +21,17 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError, Message
 
 from jax_cmdbuf.errors import MissingDependencyError
-from jax_cmdbuf.executable import descriptor_cache
+from jax_cmdbuf.executable import descriptor_cache, schema_union
 
-__all__ = ["ROOTS", "Schema", "descriptor_files", "installed_binaries", "installed_schema", "load_schema"]
+__all__ = [
+    "ROOTS",
+    "Schema",
+    "descriptor_files",
+    "installed_binaries",
+    "installed_schema",
+    "load_schema",
+    "read_files",
+]
 
 # The files that hold the messages this package reads; what they import comes along.
 ROOTS = (
@@ -44,7 +52,7 @@ class Schema:
     """The messages of one set of binaries.
 
     Attributes:
-      binaries: where the descriptors came from, first match first.
+      binaries: where the descriptors were looked for, the preferred one first.
     """
 
     pool: descriptor_pool.DescriptorPool
@@ -89,7 +97,7 @@ def installed_schema() -> Schema:
 
 
 def load_schema(binaries: Iterable[Path], roots: Iterable[str] = ROOTS) -> Schema:
-    """Builds the schema that defines the files ``roots`` and all they import.
+    """Builds the schema that defines the files ``roots`` and all they import, plus what other releases add.
 
     Args:
       binaries: shared libraries, the preferred one first; read only as far as needed.
@@ -98,8 +106,25 @@ def load_schema(binaries: Iterable[Path], roots: Iterable[str] = ROOTS) -> Schem
     Raises:
       MissingDependencyError: a file is in none of them; the text names what to install.
     """
+    roots = tuple(roots)
+    binaries = tuple(binaries)
+    files = read_files(binaries, roots)
+    try:
+        pool = _pool(schema_union.add_missing(files, schema_union.additions()), roots)
+    except TypeError:  # a future release that contradicts the additions is read by its own schema alone
+        pool = _pool(files, roots)
+    return Schema(pool, binaries)
+
+
+def read_files(
+    binaries: Iterable[Path], roots: Iterable[str]
+) -> dict[str, descriptor_pb2.FileDescriptorProto]:
+    """The files ``roots`` and all they import, as the binaries define them: name -> descriptor.
+
+    Raises:
+      MissingDependencyError: a file is in none of them; the text names what to install.
+    """
     files: dict[str, descriptor_pb2.FileDescriptorProto] = {}
-    used: list[Path] = []
     missing = _missing(files, roots)
     for binary in binaries:
         if not missing:
@@ -108,7 +133,6 @@ def load_schema(binaries: Iterable[Path], roots: Iterable[str] = ROOTS) -> Schem
         if known is None:
             known = dict(descriptor_files(binary))
             descriptor_cache.store(binary, known)
-        used.append(binary)
         for name, serialized in known.items():
             if name not in files:
                 files[name] = descriptor_pb2.FileDescriptorProto.FromString(serialized)
@@ -118,7 +142,7 @@ def load_schema(binaries: Iterable[Path], roots: Iterable[str] = ROOTS) -> Schem
             f"no installed library describes XLA's GPU executables ({missing[0]} not found): "
             f"install jaxlib and {_GPU_PACKAGE} of the same version"
         )
-    return Schema(_pool(files, roots), tuple(used))
+    return {name: files[name] for name in _closure(files, roots)}
 
 
 def _missing(files: Mapping[str, descriptor_pb2.FileDescriptorProto], roots: Iterable[str]) -> list[str]:
