@@ -8,6 +8,7 @@ and change nothing.
 from __future__ import annotations
 
 import enum
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,8 +17,10 @@ from typing import Any
 from xla_flags.diagnostics import Diagnostic
 from xla_flags.errors import ProcessWouldEndError
 from xla_flags.options import DebugOptions, typed
-from xla_flags.schema import Catalog, FlagSpec
-from xla_flags.tokens import Source, Span, Token
+from xla_flags.schema import BOOL_KINDS, FORCED, Catalog, FlagSpec
+from xla_flags.scratch import FatalValue, Scratch
+from xla_flags.setters import SETTERS
+from xla_flags.tokens import Source, Span, Token, Tokens, read_source, tokenize
 
 
 class Outcome(enum.StrEnum):
@@ -99,8 +102,16 @@ class ParseResult:
 
     @property
     def changed(self) -> dict[str, Any] | None:
-        """Fields that differ from the default -> value as JSON has it; None if the process ends."""
-        raise NotImplementedError
+        """Fields that differ from the default -> value as JSON has it; None if the process ends.
+
+        Floats that JSON has not are `"inf"`, `"-inf"` and `"nan"`.
+        """
+        if not self.ok:
+            return None
+        fields = self.catalog.fields
+        return {
+            name: json_value(value) for name, value in self.plain.items() if value != fields[name].default
+        }
 
     @property
     def debug_options(self) -> DebugOptions:
@@ -140,4 +151,112 @@ def parse(
     Raises:
       UnknownJaxlibError: no catalog was given and no jaxlib is installed.
     """
-    raise NotImplementedError
+    catalog = Catalog.installed() if catalog is None else catalog
+    source = read_source(text, files, cwd)
+    tokens = tokenize(source.text)
+    walk = _Walk(catalog)
+    outcome, message = _verdict(source, tokens, walk)
+    if outcome is Outcome.OK:
+        _settle(tokens, walk)
+    return ParseResult(
+        catalog=catalog,
+        source=source,
+        outcome=outcome,
+        message=message,
+        usage=source.value if outcome is Outcome.USAGE_ERROR else None,
+        log=tuple(walk.scratch.log),
+        tokens=tokens.tokens,
+        stopped_at=tokens.stopped_at,
+        ignored=tokens.ignored,
+        assignments=tuple(walk.assignments),
+        unknown=tuple(walk.unknown),
+        plain=walk.scratch.plain,
+    )
+
+
+class _Walk:
+    """One or more passes over the tokens, from left to right, and what they left behind."""
+
+    __slots__ = ("assignments", "bad", "scratch", "unknown")
+
+    def __init__(self, catalog: Catalog) -> None:
+        self.scratch = Scratch(catalog)
+        self.assignments: list[Assignment] = []
+        self.unknown: list[Token] = []
+        self.bad = False
+
+    def run(self, tokens: tuple[Token, ...]) -> None:
+        """Gives each token to the setter of the flag it names.
+
+        Raises:
+          FatalValue: XLA ends the process at a value.
+        """
+        flags = self.scratch.catalog.flags
+        for index, token in enumerate(tokens):
+            text = token.text
+            if text == "--":
+                self.unknown += tokens[index:]
+                return
+            name, equals, value = text.partition("=")
+            flag = flags.get(name[2:]) if name.startswith("--") else None
+            if flag is None or not (equals or flag.kind in BOOL_KINDS):
+                self.unknown.append(token)
+            else:
+                self._set(token, flag, value if equals else "true")
+
+    def _set(self, token: Token, flag: FlagSpec, value: str) -> None:
+        log = self.scratch.log
+        logged = len(log)
+        try:
+            error = SETTERS[flag.kind](flag, value, self.scratch)
+        except FatalValue as fatal:
+            self.assignments.append(Assignment(token, flag, value, str(fatal), tuple(log[logged:])))
+            raise
+        self.bad = self.bad or error is not None
+        self.assignments.append(Assignment(token, flag, value, error, tuple(log[logged:])))
+
+
+def _verdict(source: Source, tokens: Tokens, walk: _Walk) -> tuple[Outcome, str | None]:
+    """Walks the tokens; how that ends, and with which message."""
+    if not source.openable:
+        name = source.file
+        return Outcome.FATAL, (
+            f'Could not open file "{name}" to read flags for environment variable "XLA_FLAGS". '
+            f'(We assumed "{name}" was a file name because it did not start with a "--".)'
+        )
+    try:
+        walk.run(tokens.tokens)
+    except FatalValue as fatal:
+        return Outcome.FATAL, str(fatal)
+    unknown = walk.unknown
+    if walk.bad or (unknown and unknown[0].text == "--help"):
+        return Outcome.USAGE_ERROR, "Flag parsing failed."
+    if unknown:
+        plural = "s" if len(unknown) > 1 else ""
+        return Outcome.FATAL, f"Unknown flag{plural} in XLA_FLAGS: {' '.join(each.text for each in unknown)}"
+    return Outcome.OK, None
+
+
+def _settle(tokens: Tokens, walk: _Walk) -> None:
+    """What happens between the flags being good and `CompileOptions()` being there."""
+    scratch = walk.scratch
+    if scratch.plain.get("xla_flags_reset"):
+        # The first request for the options reads the variable, and being asked to, reads it once more.
+        again = _Walk(scratch.catalog)
+        again.scratch = scratch
+        again.run(tokens.tokens)
+    for name in FORCED & scratch.plain.keys():
+        scratch.plain[name] = scratch.catalog.fields[name].default
+    # Logged when the process exits, in no order.
+    scratch.log += [
+        f'E Compiler fuel for "{name}" was never consumed. '
+        "This may be a typo in the --xla_fuel flag you passed."
+        for name in sorted(scratch.fuel)
+    ]
+
+
+def json_value(value: Any) -> Any:
+    """A plain value as JSON can hold it."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value

@@ -72,7 +72,12 @@ class FlagKind(enum.StrEnum):
     @property
     def takes_bool(self) -> bool:
         """Whether the flag may stand without `=`, meaning true."""
-        return self in _BOOLS
+        return self in BOOL_KINDS
+
+    @property
+    def writes(self) -> bool:
+        """Whether the flag writes a field at all."""
+        return self not in (FlagKind.FUEL, FlagKind.NO_EFFECT, FlagKind.DEPRECATED)
 
     @property
     def appends(self) -> bool:
@@ -80,7 +85,7 @@ class FlagKind(enum.StrEnum):
         return self in _APPENDING
 
 
-_BOOLS = frozenset(
+BOOL_KINDS = frozenset(
     {
         FlagKind.BOOL,
         FlagKind.NO_EFFECT,
@@ -205,14 +210,14 @@ class Catalog:
       version: of jaxlib, such as `0.12.0.1`.
       flags: name -> flag, in the order of XLA's table (the order of `--help`).
       fields: name -> field, in the order of the field numbers.
-      primitive_types: `xla.PrimitiveType`, which one flag reads.
+      enums: full name -> enum, of all fields, and `xla.PrimitiveType`, which one flag reads.
       exact: False if this was derived for a version whose flags nobody recorded; see `FlagSpec.presumed`.
     """
 
     version: str
     flags: Mapping[str, FlagSpec]
     fields: Mapping[str, FieldSpec]
-    primitive_types: EnumSpec
+    enums: Mapping[str, EnumSpec]
     exact: bool = True
 
     def __repr__(self) -> str:
@@ -304,5 +309,4 @@ def _from_json(data: Mapping[str, Any]) -> Catalog:
             fields[target] if target else None,
             **(extra[0] if extra else {}),
         )
-    primitive_types = enums["xla.PrimitiveType"]
-    return Catalog(data["jaxlib"], flags, fields, primitive_types, data.get("exact", True))
+    return Catalog(data["jaxlib"], flags, fields, enums, data.get("exact", True))

@@ -155,8 +155,8 @@ def _read_mapping(name: str, files: Mapping[str, str | bytes]) -> str | bytes | 
     return b"" if directory else None
 
 
-# One token: a name, then `=` and an opening quote, or all up to the next white space. NUL counts as one of the
-# name's characters and as a quote, because XLA asks strchr() about it.
+# One token: a name, then `=` and an opening quote, or all up to the next white space. NUL counts as one of
+# the name's characters and as a quote, because XLA asks strchr() about it.
 _NAME = re.compile(r"[A-Za-z0-9_\-\0]*")
 _BLANK = re.compile(r"[ \t\r\n]*")
 _BARE = re.compile(r"[^ \t\r\n]*")
