@@ -1,7 +1,7 @@
 """Two matrix products with a nonlinearity between them: a program too small for a command buffer.
 
-It has fewer thunks than `xla_gpu_graph_min_graph_size`, 5 by default, so the plan leaves all of them outside; with 1
-they become one command buffer:
+It has fewer thunks than `xla_gpu_graph_min_graph_size`, 5 by default: the plan leaves all of them outside.
+With 1 they become one command buffer:
 
     jax-cmdbuf plan examples/two_gemm.py:two_gemm
     jax-cmdbuf plan examples/two_gemm.py:two_gemm --xla_flags=--xla_gpu_graph_min_graph_size=1

@@ -132,6 +132,17 @@ def test_both_packages_are_seen() -> None:
     assert {"jax_cmdbuf", "xla_flags", "jax_cmdbuf.errors"} <= modules().keys()
 
 
+def test_every_folder_of_modules_is_a_package() -> None:
+    folders = {Path(name).parent for name in modules().values()}
+    violations(
+        [
+            f"{folder}: has no __init__.py"
+            for folder in folders
+            if not (ROOT / folder / "__init__.py").exists()
+        ]
+    )
+
+
 def test_imports_inside_the_distribution_go_down() -> None:
     found = []
     for module in modules():
