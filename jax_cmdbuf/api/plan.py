@@ -27,7 +27,7 @@ from jax_cmdbuf.executable.conversion import convert
 from jax_cmdbuf.executable.executable import Executable
 from jax_cmdbuf.executable.targets import DEFAULT_TARGET, Target, load_target
 from jax_cmdbuf.executable.thunk_dump import grouping_differences
-from jax_cmdbuf.report.flags import changed_flags
+from jax_cmdbuf.report.flags import OWN_OPTIONS, changed_flags
 from jax_cmdbuf.report.model import Plan, PlanContext, make_plan
 
 __all__ = ["PlanOptions", "plan", "plan_executable", "plan_source"]
@@ -91,13 +91,14 @@ def plan(
     return plan_executable(executable, target=target, arguments=arguments, results=results)
 
 
-def plan_source(source: str, options: PlanOptions | None = None) -> Plan:
+def plan_source(source: str, options: PlanOptions | None = None, *, must_compile: bool = False) -> Plan:
     """The plan of what ``source`` names.
 
     Args:
       source: ``file.py:function`` or ``package.module:function``; or the path of a serialized executable
         (gzipped or not), of HLO text or of StableHLO text.
       options: how to compile.
+      must_compile: refuse an executable, because its flags cannot be changed any more.
 
     Raises:
       CmdbufError: see ``errors.py``.
@@ -118,6 +119,10 @@ def plan_source(source: str, options: PlanOptions | None = None) -> Plan:
     if options.shapes:
         raise InputError(f"--arg goes with a function; {source} has its own arguments")
     if not data.lstrip()[:16].startswith(_MODULE_STARTS):
+        if must_compile:
+            raise InputError(
+                f"{source} is compiled already: flags can be compared for a function or a module's text"
+            )
         return plan_executable(Executable.from_bytes(data, source=source), target=options.target)
     try:
         text = data.decode()
@@ -199,7 +204,7 @@ def _plan_compiled(executable: Executable, result: CompileResult, target: Target
             else f"{target.name} ({target.device.name})",
             arguments=result.arguments,
             results=result.results,
-            xla_flags=changed_flags(executable),
+            xla_flags=changed_flags(executable, jaxlib=result.versions.get("jaxlib"), hidden=OWN_OPTIONS),
             versions=result.versions,
             notes=notes,
             warnings=warnings,

@@ -6,8 +6,15 @@ Invariant: everything is worked out before the first byte of output, so an error
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import json
+import os
+from typing import TYPE_CHECKING
 
-from jax_cmdbuf.cli.output import write_output
+from jax_cmdbuf.errors import InputError
+
+if TYPE_CHECKING:
+    from jax_cmdbuf.api.plan import PlanOptions
 
 __all__ = ["HELP", "NAME", "add_arguments", "run"]
 
@@ -22,12 +29,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="file.py:function (its arguments come from <function>_args beside it, or from --arg), a "
         "serialized executable, HLO text or StableHLO text",
     )
-    parser.add_argument(
+    compilation = parser.add_argument_group("compilation")
+    compilation.add_argument(
         "--target",
-        help="GPU to compile for: a100, h100, h200 (default), b200, l4, l40s, a10g, t4, "
-        "rtx4090, rtx5090, or a GpuTargetConfigProto text file",
+        metavar="GPU",
+        help="GPU to compile for: a100, h100, h200 (default), b200, l4, l40s, a10g, t4, rtx4090, rtx5090, or "
+        "the path of a GpuTargetConfigProto text",
     )
-    parser.add_argument(
+    compilation.add_argument(
         "--arg",
         dest="shapes",
         action="append",
@@ -35,36 +44,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SHAPE",
         help="XLA shape of the next positional argument, such as f32[128,256]; repeatable",
     )
-    parser.add_argument("--devices", type=int, metavar="N", help="compile for a mesh of N GPUs, axis 'data'")
-    parser.add_argument(
+    compilation.add_argument(
+        "--devices", type=int, metavar="N", help="compile for a mesh of N GPUs, with one axis named 'data'"
+    )
+    compilation.add_argument(
         "--shard",
         action="append",
         metavar="ARGUMENT",
-        help="split this argument over the devices by its leading axis (default: every argument "
-        "after the first that looks like a batch); repeatable, 'none' for nothing",
+        help="split this argument over the devices by its leading axis; repeatable, 'none' for no argument "
+        "(default: every argument after the first that looks like a batch)",
     )
-    parser.add_argument(
+    compilation.add_argument(
         "--xla_flags",
         "--xla-flags",
         metavar="FLAGS",
-        help="XLA_FLAGS of the compilation (default: the environment's)",
+        help="XLA_FLAGS of the compilation (default: those of the environment)",
     )
-    parser.add_argument(
-        "--timeout",
-        type=float,
-        default=600.0,
-        metavar="SECONDS",
-        help="give a compilation up after this time (default 600)",
+    compilation.add_argument(
+        "--compare",
+        action="append",
+        metavar="FLAGS",
+        help="given twice: compile with each of these flags after --xla_flags, and show what differs",
     )
-    parser.add_argument("--format", choices=("text", "json", "html"), default="text")
-    parser.add_argument("--output", "-o", metavar="FILE", help="write there instead of to the terminal")
-    parser.add_argument("--full", action="store_true", help="show every command and allocation in the text")
+    compilation.add_argument(
+        "--timeout", type=float, default=600.0, metavar="SECONDS", help="end a compilation after this time"
+    )
+    output = parser.add_argument_group("output")
+    output.add_argument("--format", choices=("text", "json", "html"), default="text", help="default: text")
+    output.add_argument("--output", "-o", metavar="FILE", help="write there instead of to stdout")
+    output.add_argument("--full", action="store_true", help="text: show every command and allocation")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Makes the plan and shows it."""
-    from jax_cmdbuf.api.plan import PlanOptions, plan_source
-    from jax_cmdbuf.cli.output import progress
+    """Makes the plan, or two, and shows it."""
+    from jax_cmdbuf.api.plan import PlanOptions
 
     options = PlanOptions(
         arguments.target,
@@ -74,16 +87,59 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.xla_flags,
         arguments.timeout,
     )
+    if arguments.compare is None:
+        _show_plan(arguments, options)
+    elif len(arguments.compare) == 2:
+        _show_comparison(arguments, options)
+    else:
+        raise InputError(f"--compare must be given twice, not {len(arguments.compare)} times")
+    return 0
+
+
+def _show_plan(arguments: argparse.Namespace, options: PlanOptions) -> None:
+    from jax_cmdbuf.api.plan import plan_source
+    from jax_cmdbuf.cli.output import print_rich, progress, write_output
+
     with progress(f"planning {arguments.source}"):
         plan = plan_source(arguments.source, options)
-    if arguments.format == "json":
-        from jax_cmdbuf.report.json_plan import plan_as_json
+    match arguments.format:
+        case "json":
+            from jax_cmdbuf.report.json_plan import plan_as_json
 
-        write_output(plan_as_json(plan), arguments.output)
-        return 0
-    from jax_cmdbuf.cli.output import print_rich
-    from jax_cmdbuf.report.terminal_plan import Detail, print_plan
+            write_output(plan_as_json(plan), arguments.output)
+        case "html":
+            from jax_cmdbuf.report.html_plan import plan_as_html
 
-    detail = Detail.full() if arguments.full else Detail()
-    print_rich(lambda console: print_plan(plan, console, detail), arguments.output)
-    return 0
+            write_output(plan_as_html(plan), arguments.output)
+        case _:
+            from jax_cmdbuf.report.terminal_plan import Detail, print_plan
+
+            detail = Detail.full() if arguments.full else Detail()
+            print_rich(lambda console: print_plan(plan, console, detail), arguments.output)
+
+
+def _show_comparison(arguments: argparse.Namespace, options: PlanOptions) -> None:
+    from jax_cmdbuf.api.plan import plan_source
+    from jax_cmdbuf.cli.output import print_rich, progress, write_output
+    from jax_cmdbuf.report.compare import Comparison, comparison_as_dict
+
+    base = os.environ.get("XLA_FLAGS", "") if options.xla_flags is None else options.xla_flags
+    plans = []
+    for flags in arguments.compare:
+        with progress(f"planning {arguments.source} with {flags}"):
+            each = dataclasses.replace(options, xla_flags=f"{base} {flags}".strip())
+            plans.append(plan_source(arguments.source, each, must_compile=True))
+    comparison = Comparison(plans[0], plans[1], labels=(arguments.compare[0], arguments.compare[1]))
+    match arguments.format:
+        case "json":
+            write_output(json.dumps(comparison_as_dict(comparison), indent=1) + "\n", arguments.output)
+        case "html":
+            from jax_cmdbuf.report.html_compare import comparison_as_html
+
+            write_output(comparison_as_html(comparison), arguments.output)
+        case _:
+            from jax_cmdbuf.report.terminal_compare import print_comparison
+            from jax_cmdbuf.report.terminal_plan import Detail
+
+            detail = Detail.full() if arguments.full else Detail()
+            print_rich(lambda console: print_comparison(comparison, console, detail), arguments.output)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from jax_cmdbuf.executable.buffers import BufferAllocation
-from jax_cmdbuf.executable.conversion import CommandBuffer, Conversion, command_buffer_allocations
+from jax_cmdbuf.executable.conversion import Conversion, command_buffer_allocations
 from jax_cmdbuf.executable.executable import Executable
 from jax_cmdbuf.executable.thunks import PRIVATE_ALLOCATION_KINDS, Thunk
 from jax_cmdbuf.runtime.commands import Command, command_list
@@ -27,8 +27,8 @@ __all__ = [
     "Plan",
     "PlanContext",
     "ScratchTrap",
-    "buffer_names",
     "make_plan",
+    "recorded_thunks",
     "visible",
 ]
 
@@ -242,8 +242,8 @@ def _argument(executable: Executable, context: PlanContext, allocation: BufferAl
     number = allocation.parameter_number
     if number is None:
         return None
-    for names in (context.arguments, executable.parameter_names):
-        if number < len(names):
+    for names in (context.arguments, executable.parameter_paths, executable.parameter_names):
+        if number < len(names) and names[number]:
             return names[number] + "".join(f"[{index}]" for index in allocation.parameter_shape_index)
     return f"parameter {number}"
 
@@ -344,11 +344,11 @@ def visible(thunk: Thunk) -> Iterator[Thunk]:
             yield from visible(nested)
 
 
-def buffer_names(plan: Plan) -> Mapping[int, CommandBuffer]:
-    """Thunk id -> the command buffer that records it, for every thunk in one, nested ones included."""
-    return {
-        thunk.id: buffer
+def recorded_thunks(plan: Plan) -> frozenset[int]:
+    """Ids of the thunks that some command buffer records, nested ones included."""
+    return frozenset(
+        thunk.id
         for buffer in plan.conversion.command_buffers
         for top in buffer.commands
         for thunk in top.walk()
-    }
+    )

@@ -17,10 +17,10 @@ from rich.text import Text
 from jax_cmdbuf.executable.conversion import CommandBuffer
 from jax_cmdbuf.executable.thunks import Thunk
 from jax_cmdbuf.report.model import AllocationRow, ModeSummary, Plan
-from jax_cmdbuf.report.units import bytes_text, share_text
+from jax_cmdbuf.report.units import bytes_text, flag_text, share_text
 from jax_cmdbuf.runtime.policy import AllocationRole
 
-__all__ = ["Detail", "print_plan"]
+__all__ = ["Detail", "print_plan", "print_warnings", "row_name"]
 
 _STYLES: Mapping[AllocationRole, str] = {
     AllocationRole.CONSTANT: "green",
@@ -49,8 +49,7 @@ def print_plan(plan: Plan, console: Console, detail: Detail | None = None) -> No
     """Prints the plan: header, warnings, program, allocations, modes."""
     detail = detail or Detail()
     console.print(_header(plan))
-    for warning in plan.context.warnings:
-        console.print(Panel(escape(warning), title="WARNING", border_style="bold red", style="bold red"))
+    print_warnings(plan, console)
     for trap in _traps(plan):
         console.print(trap)
     console.print(_program(plan, detail))
@@ -58,6 +57,12 @@ def print_plan(plan: Plan, console: Console, detail: Detail | None = None) -> No
     console.print(_modes(plan))
     for note in (*plan.context.notes, *plan.conversion.notes):
         console.print(Text(f"• {note}", style="dim"))
+
+
+def print_warnings(plan: Plan, console: Console) -> None:
+    """Prints what the reader must know before believing the plan."""
+    for warning in plan.context.warnings:
+        console.print(Panel(escape(warning), title="WARNING", border_style="bold red", style="bold red"))
 
 
 def _header(plan: Plan) -> RenderableType:
@@ -68,21 +73,13 @@ def _header(plan: Plan) -> RenderableType:
     grid.add_column(overflow="fold")
     grid.add_row("target", f"{escape(context.target)}, {devices} device{'s' if devices > 1 else ''}")
     grid.add_row("versions", ", ".join(f"{name} {version}" for name, version in context.versions.items()))
-    flags = "  ".join(f"{name}={_flag_text(value)}" for name, value in context.xla_flags.items())
+    flags = "  ".join(f"{name}={flag_text(value)}" for name, value in context.xla_flags.items())
     grid.add_row("flags", escape(flags) or "all at their default")
     grid.add_row(
         "update mode", plan.effective_mode.name if plan.effective_mode else "unknown to this version"
     )
     grid.add_row("command buffers", _coverage(plan))
     return Panel(grid, title=f"[bold]{escape(executable.module)}", title_align="left", border_style="blue")
-
-
-def _flag_text(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return ",".join(map(str, value))
-    return str(value)
 
 
 def _coverage(plan: Plan) -> str:
@@ -181,16 +178,23 @@ def _allocations(plan: Plan, detail: Detail) -> RenderableType:
     for summary in plan.modes:
         table.add_column(summary.mode.name, no_wrap=True)
     table.add_column("reason", overflow="fold")
-    used = [row for row in plan.allocations if row.commands]
-    unused = [row for row in plan.allocations if not row.commands]
-    ordered = sorted(used, key=lambda row: (-row.commands, row.allocation.index)) + unused
-    for row in ordered[: detail.allocations]:
+    # Scalars of reducers say little and are many: they are listed last, so that they are the first to be cut.
+    ordered = sorted(
+        plan.allocations,
+        key=lambda row: (row.allocation.is_thread_local, -row.commands, row.allocation.index),
+    )
+    listed = ordered[: detail.allocations]
+    if detail != Detail.full():
+        listed = [row for row in listed if not row.allocation.is_thread_local]
+    for row in listed:
         table.add_row(*_allocation_cells(row))
-    if len(ordered) > detail.allocations:
-        hidden = ordered[detail.allocations :]
-        size = sum(row.allocation.size for row in hidden)
+    hidden = ordered[len(listed) :]
+    if hidden:
+        size = bytes_text(sum(row.allocation.size for row in hidden))
+        scalars = sum(1 for row in hidden if row.allocation.is_thread_local)
         in_use = sum(1 for row in hidden if row.commands)
-        table.add_row("…", bytes_text(size), "", f"{len(hidden)} more, {in_use} of them used by commands")
+        what = f"{len(hidden)} more: {in_use} used by commands, {scalars} thread-local"
+        table.add_row("…", size, "", what)
     return Group(Text(), table)
 
 

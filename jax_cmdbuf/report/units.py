@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["bytes_text", "share_text"]
+from collections.abc import Mapping, Sequence
+
+__all__ = ["bytes_text", "flag_text", "share_text"]
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -27,3 +29,14 @@ def share_text(part: int, whole: int) -> str:
     if 0 < part < whole:
         shown = min(max(shown, 1), 99)
     return f"{part} of {whole} ({shown} %)"
+
+
+def flag_text(value: object) -> str:
+    """A flag's value as it would stand in ``XLA_FLAGS``."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        return ",".join(f"{key}={each}" for key, each in value.items())
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return ",".join(map(str, value))
+    return str(value)

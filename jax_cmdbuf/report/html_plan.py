@@ -1,0 +1,63 @@
+"""A plan as one HTML page that needs nothing else: no network, no other file.
+
+The page is a template with the plan's JSON in it; a script in the page draws tables and the picture.
+Invariant: what the page says is what ``json_plan`` says; no text of the program can end the element it
+stands in.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+from importlib import resources
+from typing import Any
+
+from jax_cmdbuf.report.json_plan import plan_as_dict
+from jax_cmdbuf.report.model import Plan
+
+__all__ = ["plan_as_html"]
+
+
+def plan_as_html(plan: Plan) -> str:
+    """The page."""
+    data = {**plan_as_dict(plan), "commands": _commands(plan)}
+    assets = resources.files("jax_cmdbuf.report").joinpath("assets")
+    page = assets.joinpath("plan.html").read_text(encoding="utf-8")
+    replacements = {
+        "{{title}}": html.escape(f"{plan.executable.module} · {plan.context.target}"),
+        "{{style}}": assets.joinpath("plan.css").read_text(encoding="utf-8"),
+        "{{data}}": _inside_script(data),
+        "{{script}}": assets.joinpath("plan.js").read_text(encoding="utf-8"),
+    }
+    for mark, text in replacements.items():
+        # Each mark stands once, and what is put in is never searched again for the marks before it.
+        before, _, after = page.partition(mark)
+        page = before + text + after
+    return page
+
+
+def _inside_script(data: object) -> str:
+    """JSON in which no character can end the script element or begin another."""
+    text = json.dumps(data, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _commands(plan: Plan) -> list[dict[str, Any]]:
+    """Every command with what it reads and writes, in program order."""
+    entries = []
+    for number, commands in enumerate(plan.commands):
+        for command in commands:
+            writes = {use.slice.allocation for use in command.thunk.uses if use.is_write}
+            reads = {use.slice.allocation for use in command.thunk.uses if not use.is_write}
+            entries.append(
+                {
+                    "buffer": number,
+                    "id": command.thunk.id,
+                    "kind": command.thunk.kind,
+                    "name": command.thunk.name,
+                    "reads": sorted(reads & command.allocations),
+                    "writes": sorted(writes & command.allocations),
+                    "always": command.requires_update_on_execute,
+                }
+            )
+    return entries
