@@ -17,15 +17,15 @@ and, for one simulated execution that may fail, ``execute_once``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from jax_cmdbuf.errors import InputError, StatusCode, StatusError
 from jax_cmdbuf.events import NO_SINK, Error, Event, EventLog
 from jax_cmdbuf.executable.conversion import Conversion, command_buffer_allocations
 from jax_cmdbuf.executable.executable import Executable, Output
-from jax_cmdbuf.executable.thunks import Thunk
 from jax_cmdbuf.runtime.buffer_allocations import BufferAllocations, PersistentSet
 from jax_cmdbuf.runtime.command_buffer_thunk import ExecuteParams
+from jax_cmdbuf.runtime.control_flow import FixedControlFlow
 from jax_cmdbuf.runtime.execution_scope import ExecutionScope, RunOptions, open_scope
 from jax_cmdbuf.runtime.plain_thunks import PlainThunks
 from jax_cmdbuf.runtime.policy import classify
@@ -39,34 +39,13 @@ from xla_flags.options import CommandBufferUpdateMode
 
 __all__ = [
     "ExecutionResult",
-    "FixedControlFlow",
     "GpuExecutable",
     "Injection",
     "execute_once",
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class FixedControlFlow:
-    """The same decisions in every execution: ``ControlFlow`` for a device that computes no values.
-
-    Attributes:
-      loop_iterations: thunk id -> iterations of a loop without a known trip count.
-      branches: thunk id -> branch of a conditional.
-      default_iterations: for loops that are not listed. Branch 0 is the default of conditionals.
-    """
-
-    loop_iterations: Mapping[int, int] = field(default_factory=dict)
-    branches: Mapping[int, int] = field(default_factory=dict)
-    default_iterations: int = 1
-
-    def iterations(self, loop: Thunk) -> int:
-        """See ``ControlFlow``."""
-        return self.loop_iterations.get(loop.id, self.default_iterations)
-
-    def branch(self, conditional: Thunk) -> int:
-        """See ``ControlFlow``."""
-        return self.branches.get(conditional.id, 0)
+_NOTHING_OPEN = FixedControlFlow()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +60,7 @@ class Injection:
 
     failing: bool = False
     message: str = "injected failure"
-    control_flow: ControlFlow = FixedControlFlow()
+    control_flow: ControlFlow = _NOTHING_OPEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +82,7 @@ class GpuExecutable:
       program: its allocations and their classes.
       parameters: allocation index of each entry parameter leaf, in the order callers pass them.
       outputs: allocation index of each result leaf, in order.
+      steps: what an execution runs, in order.
     """
 
     def __init__(
@@ -125,8 +105,8 @@ class GpuExecutable:
             _paths(executable),
         )
         unroll = bool(executable.debug_options.get("xla_gpu_command_buffer_unroll_loops", False))
-        self._steps = build_steps(conversion.sequence, unroll)
-        self._command_buffers = tuple(command_buffers(self._steps))
+        self.steps = build_steps(conversion.sequence, unroll)
+        self._command_buffers = tuple(command_buffers(self.steps))
         self.parameters = _parameters(executable)
         self.outputs = _outputs(executable)
         self._aliased = tuple(
@@ -220,7 +200,7 @@ class GpuExecutable:
         params = ExecuteParams(table, persistent, options.stream, options.sink)
         for buffer in self._command_buffers:
             buffer.initialize(params)
-        run_steps(self._steps, params, self._plain.runner(injection.control_flow, _failure(injection)))
+        run_steps(self.steps, params, self._plain.runner(injection.control_flow, _failure(injection)))
 
     def _load_constants(self, executor: se.StreamExecutor) -> Mapping[int, DeviceAddress]:
         loaded = self._constants.get(executor)
@@ -278,10 +258,12 @@ class _Constants:
         memory, reservation = executor.create_allocation(total), executor.create_reservation(total)
         mapping = reservation.map_to(0, memory.size, memory)
         self._handles = [mapping, reservation, memory]
-        for allocation in constants:
-            self.addresses[allocation.index] = mapping.address.slice(
-                offsets[allocation.index], allocation.size
-            )
+        contents = {each.allocation: each.content for each in executable.constants if each.content}
+        for index, offset in offsets.items():
+            address = mapping.address.slice(offset, executable.allocations[index].size)
+            self.addresses[index] = address
+            if index in contents:
+                executor.write(address, contents[index])
 
     def close(self) -> None:
         """Releases the memory."""

@@ -21,6 +21,7 @@ from jax_cmdbuf.stream_executor.device_address import DeviceAddress
 __all__ = ["Recording"]
 
 _COPY = ThunkKind("kCopy")
+_Commands = tuple[se.Command, ...]
 
 
 class _Leaf:
@@ -47,13 +48,16 @@ class _Leaf:
     def _arguments(self, addresses: Sequence[DeviceAddress]) -> list[DeviceAddress]:
         return [addresses[index].slice(offset, size) for index, offset, size in self._slices]
 
-    def create(self, table: BufferAllocations, buffer: se.CommandBuffer, sink: EventSink) -> None:
+    def create(
+        self, table: BufferAllocations, buffer: se.CommandBuffer, after: _Commands, sink: EventSink
+    ) -> _Commands:
         arguments = self._arguments(table.addresses)
         if self._kernel is None:
             source, destination = arguments
-            self._handle = buffer.create_memcpy(destination, source)
+            self._handle = buffer.create_memcpy(destination, source, after)
         else:
-            self._handle = buffer.create_launch(self._kernel, self._dimensions, arguments)
+            self._handle = buffer.create_launch(self._kernel, self._dimensions, arguments, after)
+        return (self._handle,)
 
     def update(
         self,
@@ -86,10 +90,14 @@ class _Nesting:
         self._children = tuple(Recording(child, executor, owner) for child in command.children)
         self._handles: list[se.Command] = []
 
-    def create(self, table: BufferAllocations, buffer: se.CommandBuffer, sink: EventSink) -> None:
+    def create(
+        self, table: BufferAllocations, buffer: se.CommandBuffer, after: _Commands, sink: EventSink
+    ) -> _Commands:
         for child in self._children:
             child.create(table, sink)
-            self._handles.append(buffer.create_nested(child.buffer))
+            self._handles.append(buffer.create_nested(child.buffer, after))
+            after = (self._handles[-1],)
+        return after
 
     def update(
         self,
@@ -138,8 +146,11 @@ class Recording:
     def create(self, table: BufferAllocations, sink: EventSink) -> None:
         """Records all commands for the first time; nested lists are told after their parent."""
         sink.emit(RecordCreate(len(self.commands)))
+        # One after the other: program order is always right, and finding what may overlap is a choice of
+        # speed.
+        after: _Commands = ()
         for part in self._parts:
-            part.create(table, self.buffer, sink)
+            after = part.create(table, self.buffer, after, sink)
         self.buffer.finalize()
 
     def update(

@@ -8,19 +8,27 @@ Invariant: no event is copied from a recording; every one is emitted by the mach
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from jax_cmdbuf.errors import InputError, StatusCode, StatusError
-from jax_cmdbuf.events import Allocate, Deallocate, Error, Event, EventLog
+from jax_cmdbuf.events import Error, Event, EventLog
 from jax_cmdbuf.executable.conversion import Conversion
 from jax_cmdbuf.executable.executable import Executable
+from jax_cmdbuf.runtime.control_flow import FixedControlFlow, infer_control_flow
 from jax_cmdbuf.runtime.execution_scope import RunOptions
 from jax_cmdbuf.runtime.gpu_executable import GpuExecutable, Injection
 from jax_cmdbuf.runtime.guard import FIDELITY, Guard
 from jax_cmdbuf.runtime.registry import ProfileRegistry
-from jax_cmdbuf.runtime.scenario import ExecutionInputs, Outcome, Scenario, ThreadInputs
+from jax_cmdbuf.runtime.scenario import (
+    ExecutionInputs,
+    Outcome,
+    Scenario,
+    ThreadInputs,
+    match_in_order,
+    order_of_calls,
+)
 from jax_cmdbuf.runtime.snapshot import RemappingSnapshot
 from jax_cmdbuf.runtime.traced_allocator import TracedAllocator
 from jax_cmdbuf.stream_executor import interface as se
@@ -102,6 +110,8 @@ def replay(
     Raises:
       InputError: the recording does not fit the executable.
     """
+    if scenario.module != executable.module:
+        raise InputError(f"the recording is of {scenario.module}, the executable is {executable.module}")
     with _Replayer(scenario, executable, conversion, device, guard) as replayer:
         if scenario.threads is not None:
             return Replay(scenario, replayer.loaded, (replayer.run_threads(scenario.threads),))
@@ -133,6 +143,7 @@ class _Replayer:
             thunk.kind == "kCustomCall" for top in executable.thunks for thunk in top.walk()
         )
         self._foreign: dict[int, _ForeignMemory] = {}
+        self._control_flow = FixedControlFlow()
 
     def __enter__(self) -> _Replayer:
         return self
@@ -146,21 +157,19 @@ class _Replayer:
 
     def run(self, inputs: ExecutionInputs) -> ReplayedExecution:
         """One recorded execution."""
-        sizes = [self.loaded.program.allocations[index].size for index in self.loaded.parameters]
-        given = len(inputs.parameters)
-        if given != len(sizes):
-            raise InputError(
-                f"the recording has {given} arguments, {self.scenario.module} takes {len(sizes)}"
-            )
+        allocations = self.loaded.program.allocations
         parameters = [
-            self._callers_buffer(address, size)
-            for address, size in zip(inputs.parameters, sizes, strict=True)
+            self._callers_buffer(inputs.parameters[position], allocations[index].size)
+            for index, position in zip(self.loaded.parameters, self._positions(inputs), strict=True)
         ]
         if inputs.outcome is Outcome.REFUSED:
             return ReplayedExecution((_outside_error(inputs.error),))
         self.allocator.follow(inputs.allocated, inputs.reservation)
         failing = inputs.outcome is Outcome.FAILED and self._calls_user_code
-        execution = self._execute(parameters, Injection(failing, _message(inputs.error)))
+        if inputs.outcome is Outcome.RETURNED:
+            # A failed execution stopped somewhere, so its count tells nothing about loops.
+            self._control_flow = infer_control_flow(self.loaded.steps, inputs.command_buffer_runs)
+        execution = self._execute(parameters, Injection(failing, _message(inputs.error), self._control_flow))
         self.allocator.give_back(inputs.freed)
         return execution
 
@@ -169,13 +178,14 @@ class _Replayer:
 
         Their arguments are not recorded; each has an address of its own that stays.
         """
-        program = self.loaded.program
+        program, ordinal = self.loaded.program, self.executor.device_ordinal
         parameters = [
-            self.allocator.allocate(self.executor.device_ordinal, program.allocations[index].size)
+            self.allocator.allocate(ordinal, program.allocations[index].size)
             for index in self.loaded.parameters
         ]
         self.log.drain()
-        self.allocator.follow(inputs.allocated, inputs.reservation)
+        sizes = [program.allocations[index].size for index in program.owned]
+        self.allocator.follow(order_of_calls(inputs.memory, sizes), inputs.reservation)
         events: list[Event] = []
         last = None
         # Every call needs memory for its results, so the calls end with the recorded addresses.
@@ -184,6 +194,17 @@ class _Replayer:
             last = self._execute(parameters, Injection())
             events += last.events
         return ReplayedExecution(tuple(events), last.snapshot if last else None)
+
+    def _positions(self, inputs: ExecutionInputs) -> range | tuple[int, ...]:
+        """Which recorded argument each parameter is; arguments that the program does not use are left out."""
+        given, taken = len(inputs.parameters), len(self.loaded.parameters)
+        if given == taken:
+            return range(taken)
+        shapes, wanted = self.scenario.argument_shapes, self.loaded.executable.parameter_shapes
+        positions = match_in_order(shapes, wanted) if len(shapes) == given and len(wanted) == taken else None
+        if positions is None:
+            raise InputError(f"the recording has {given} arguments, {self.scenario.module} takes {taken}")
+        return positions
 
     def _execute(self, parameters: list[DeviceAddress], injection: Injection) -> ReplayedExecution:
         self.log.drain()
@@ -237,8 +258,3 @@ def _outside_error(text: str) -> Error:
 def _message(text: str) -> str:
     error = _outside_error(text)
     return error.message.removesuffix("]").rpartition(" [executable_name=")[0] or error.message
-
-
-def without_memory(events: Sequence[Event]) -> Iterator[Event]:
-    """The events that are not the allocator's."""
-    return (event for event in events if not isinstance(event, Allocate | Deallocate))

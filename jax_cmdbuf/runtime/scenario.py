@@ -19,10 +19,20 @@ from jax_cmdbuf.errors import InputError
 from jax_cmdbuf.stream_executor.device_address import DeviceAddress
 from xla_flags.options import CommandBufferUpdateMode
 
-__all__ = ["ExecutionInputs", "Outcome", "Scenario", "ThreadInputs", "load_scenario"]
+__all__ = [
+    "ExecutionInputs",
+    "Outcome",
+    "Scenario",
+    "ThreadInputs",
+    "load_scenario",
+    "match_in_order",
+    "order_of_calls",
+]
 
 # The text PJRT puts before the reason when it refuses an argument, before the program is called.
 _REFUSED = "Invalid buffer passed to Execute()"
+# One event of these kinds for each command buffer that ran.
+_RUNS = ("execute_command_buffer", "thunk_fallback")
 
 
 class Outcome(Enum):
@@ -48,6 +58,7 @@ class ExecutionInputs:
       outcome: what went wrong outside.
       error: the text of the exception, or "".
       freed: addresses freed while it ran or before the next one, in order.
+      command_buffer_runs: how many command buffers ran; tells how often data-dependent loops did.
     """
 
     parameters: tuple[int, ...] = ()
@@ -56,15 +67,20 @@ class ExecutionInputs:
     outcome: Outcome = Outcome.RETURNED
     error: str = ""
     freed: tuple[int, ...] = ()
+    command_buffer_runs: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadInputs:
-    """The same for threads that called one program at once; which call allocated what is not recorded."""
+    """The same for threads that called one program at once; which call allocated what is not recorded.
 
-    allocated: tuple[DeviceAddress, ...]
+    Attributes:
+      memory: what the allocator handed out (True) and took back (False), in order.
+      reservation: address of the range the driver reserved, or None.
+    """
+
+    memory: tuple[tuple[bool, DeviceAddress], ...]
     reservation: int | None
-    freed: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -75,6 +91,8 @@ class Scenario:
       name, module, device, jaxlib: what ran, where, under which release; "" where it is not recorded.
       mode: the update mode.
       has_donation: whether some argument was donated; None: not recorded.
+      argument_shapes: XLA shape text of each flattened argument, such as ``f32[128,128]``; empty: not
+        recorded.
       executions: one entry per call.
       threads: the calls of several threads, instead of ``executions``.
       recorded: the events of each execution as recorded, for comparison only.
@@ -86,6 +104,7 @@ class Scenario:
     executions: tuple[ExecutionInputs, ...]
     threads: ThreadInputs | None = None
     has_donation: bool | None = None
+    argument_shapes: tuple[str, ...] = ()
     device: str = ""
     jaxlib: str = ""
     recorded: tuple[tuple[Mapping[str, Any], ...], ...] = ()
@@ -123,6 +142,7 @@ def _scenario(value: Mapping[str, Any]) -> Scenario:
         executions=tuple(_execution(each) for each in executions),
         threads=None if thread_events is None else _threads(thread_events),
         has_donation=None if donated is None else bool(donated),
+        argument_shapes=tuple(_shape(*each) for each in value.get("inputs") or ()),
         device=value.get("device") or "",
         jaxlib=value.get("jaxlib") or "",
         recorded=tuple(tuple(each["events"]) for each in executions)
@@ -144,11 +164,17 @@ def _execution(value: Mapping[str, Any]) -> ExecutionInputs:
         outcome,
         error,
         _freed([*events, *value.get("events_after", ())]),
+        sum(event["kind"] in _RUNS for event in events),
     )
 
 
 def _threads(events: Sequence[Mapping[str, Any]]) -> ThreadInputs:
-    return ThreadInputs(_allocated(events), _reservation(events), _freed(events))
+    memory = tuple(
+        (event["kind"] == "allocate", DeviceAddress(event["address"], event["size"]))
+        for event in events
+        if event["kind"] in ("allocate", "deallocate")
+    )
+    return ThreadInputs(memory, _reservation(events))
 
 
 def _allocated(events: Sequence[Mapping[str, Any]]) -> tuple[DeviceAddress, ...]:
@@ -163,3 +189,62 @@ def _reservation(events: Sequence[Mapping[str, Any]]) -> int | None:
 
 def _freed(events: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
     return tuple(event["address"] for event in events if event["kind"] == "deallocate")
+
+
+# NumPy's name of an element type -> XLA's, where XLA's is not the first letter and the number of bits.
+_ELEMENT_TYPES = {"bool": "pred", "bfloat16": "bf16", "complex64": "c64", "complex128": "c128"}
+
+
+def _shape(dimensions: Sequence[int], element_type: str) -> str:
+    """XLA's text of a shape."""
+    name = _ELEMENT_TYPES.get(element_type)
+    if name is None:
+        letter = {"i": "s"}.get(element_type[:1], element_type[:1])
+        bits = element_type.lstrip("abcdefghijklmnopqrstuvwxyz")
+        name = letter + bits
+    return f"{name}[{','.join(str(dimension) for dimension in dimensions)}]"
+
+
+def order_of_calls(
+    memory: Sequence[tuple[bool, DeviceAddress]], sizes: Sequence[int]
+) -> tuple[DeviceAddress, ...]:
+    """What calls of several threads were handed out, call by call, in the order in which the calls ended.
+
+    Args:
+      memory: allocations (True) and frees (False) of all threads, in order.
+      sizes: bytes that a call allocates, in order. With remapping a call leaves some out; but then one call
+        does not begin before the other has ended, so the order is the recorded one.
+    """
+    calls: list[list[int]] = []
+    for number, (is_allocation, address) in enumerate(memory):
+        if is_allocation:
+            waiting = (each for each in calls if len(each) < len(sizes) and sizes[len(each)] == address.size)
+            call = next(waiting, None)
+            if call is None:
+                calls.append(call := [])
+            call.append(number)
+    if any(len(call) < len(sizes) for call in calls):
+        return tuple(address for is_allocation, address in memory if is_allocation)
+
+    def end(call: list[int]) -> int:
+        """Where the call's first buffer, a temporary, is freed."""
+        mine = {memory[number][1] for number in call}
+        frees = (i for i in range(call[-1], len(memory)) if not memory[i][0] and memory[i][1] in mine)
+        return next(frees, len(memory))
+
+    return tuple(memory[number][1] for call in sorted(calls, key=end) for number in call)
+
+
+def match_in_order(have: Sequence[str], wanted: Sequence[str]) -> tuple[int, ...] | None:
+    """Ascending positions in ``have`` of the elements of ``wanted``, each as early as possible; None: not
+    there.
+    """
+    positions: list[int] = []
+    start = 0
+    for element in wanted:
+        try:
+            start = have.index(element, start) + 1
+        except ValueError:
+            return None
+        positions.append(start - 1)
+    return tuple(positions)
