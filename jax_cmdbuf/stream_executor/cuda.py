@@ -19,9 +19,6 @@ from jax_cmdbuf.stream_executor.memory import DriverError, MemoryAllocation, Mem
 
 __all__ = ["CudaExecutor", "CudaStream", "CudaVirtualMemory"]
 
-# Dynamic shared memory a kernel may use without asking for more.
-_DEFAULT_SHARED_MEMORY_BYTES = 48 << 10
-
 
 class CudaVirtualMemory:
     """``VirtualMemory`` of one CUDA device."""
@@ -144,6 +141,9 @@ class CudaExecutor:
         device, self.context = retain_primary_context(device_ordinal)
         self._release = weakref.finalize(self, driver.cuDevicePrimaryCtxRelease, device)
         self.memory = CudaVirtualMemory(device_ordinal)
+        self._kernels: weakref.WeakValueDictionary[tuple[bytes, str], CudaKernel] = (
+            weakref.WeakValueDictionary()
+        )
 
     @property
     def granularity(self) -> int:
@@ -170,28 +170,33 @@ class CudaExecutor:
         """See ``StreamExecutor``."""
         return CudaCommandBuffer(self.context)
 
-    def load_kernel(self, module: bytes, name: str, shared_memory_bytes: int = 0) -> CudaKernel:
-        """See ``StreamExecutor``; PTX must end in a NUL byte.
+    def load_kernel(self, module: bytes, name: str) -> CudaKernel:
+        """See ``StreamExecutor``; one image is loaded once for all who hold the same kernel of it.
 
         Args:
           module: cubin, or PTX text.
           name: the kernel's symbol.
-          shared_memory_bytes: the most dynamic shared memory a launch will ask for.
 
         Raises:
           DriverError: the driver cannot load the image or finds no such kernel in it.
         """
+        kernel = self._kernels.get((module, name))
+        if kernel is None:
+            with current_context(self.context):
+                # The driver reads PTX up to a NUL byte; a cubin knows its own length.
+                loaded = call("cuModuleLoadData", module + b"\0")
+                try:
+                    function = call("cuModuleGetFunction", loaded, name.encode())
+                except DriverError:
+                    driver.cuModuleUnload(loaded)
+                    raise
+            kernel = self._kernels[module, name] = CudaKernel(name, function, loaded, self.context)
+        return kernel
+
+    def write(self, address: DeviceAddress, content: bytes) -> None:
+        """See ``StreamExecutor``."""
         with current_context(self.context):
-            loaded = call("cuModuleLoadData", module)
-            try:
-                function = call("cuModuleGetFunction", loaded, name.encode())
-                if shared_memory_bytes > _DEFAULT_SHARED_MEMORY_BYTES:
-                    attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-                    call("cuFuncSetAttribute", function, attribute, shared_memory_bytes)
-            except DriverError:
-                driver.cuModuleUnload(loaded)
-                raise
-        return CudaKernel(name, function, loaded, self.context)
+            call("cuMemcpyHtoD", address.opaque, content, len(content))
 
     def allocate_foreign(self, size: int) -> DeviceAddress:
         """Memory of another allocator (``cuMemAlloc``), which no VMM allocator knows."""

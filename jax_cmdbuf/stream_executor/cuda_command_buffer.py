@@ -22,13 +22,29 @@ from jax_cmdbuf.stream_executor.memory import DriverError
 __all__ = ["CudaCommand", "CudaCommandBuffer", "CudaKernel"]
 
 
+# Dynamic shared memory, in bytes, that a kernel may use without asking for more.
+_DEFAULT_SHARED_MEMORY = 48 << 10
+
+
 class CudaKernel:
     """A loaded kernel; its module is unloaded when the kernel goes."""
 
     def __init__(self, name: str, function: Any, module: Any, context: Any) -> None:
         self.name = name
         self.function = function
+        self._shared_memory = _DEFAULT_SHARED_MEMORY
         self._release = weakref.finalize(self, _unload, module, context)
+
+    def allow_shared_memory(self, size: int) -> None:
+        """Lets launches use ``size`` bytes of dynamic shared memory.
+
+        Raises:
+          DriverError: the device has less.
+        """
+        if size > self._shared_memory:
+            attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            call("cuFuncSetAttribute", self.function, attribute, size)
+            self._shared_memory = size
 
     def close(self) -> None:
         """Unloads the module; more calls do nothing."""
@@ -188,6 +204,7 @@ class CudaCommandBuffer:
             for argument in arguments
         ]
         pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
+        kernel.allow_shared_memory(dimensions.shared_memory_bytes)
         parameters = driver.CUDA_KERNEL_NODE_PARAMS()
         parameters.func = kernel.function
         parameters.gridDimX, parameters.gridDimY, parameters.gridDimZ = dimensions.blocks

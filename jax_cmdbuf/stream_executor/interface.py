@@ -180,5 +180,8 @@ class StreamExecutor(Protocol):
     def create_command_buffer(self) -> CommandBuffer:
         """An empty command buffer in state CREATE."""
 
+    def write(self, address: DeviceAddress, content: bytes) -> None:
+        """Copies host bytes to the device and waits until they are there (``cuMemcpyHtoD``)."""
+
     def load_kernel(self, module: bytes, name: str) -> Kernel:
         """Loads the kernel ``name`` from a module's image (cubin or PTX)."""

@@ -99,14 +99,12 @@ class SimulatedStream:
     def submit(
         self,
         addresses: Iterable[DeviceAddress],
-        aliases: Iterable[tuple[DeviceAddress, DeviceAddress]] = (),
         label: str = "work",
     ) -> None:
         """Enqueues work that uses ``addresses``; null and empty ones are not looked at.
 
         Args:
           addresses: every range the work reads or writes.
-          aliases: pairs (address the work uses, owning address); both must lead to the same physical memory.
           label: names the work in errors.
 
         Raises:
@@ -121,15 +119,23 @@ class SimulatedStream:
                 if found is None:
                     raise self._fault(f"{label} uses {address}, which is not mapped or has no access")
                 uses.append((address, found))
+        self._enqueue(_Work(label, tuple(uses)))
+
+    def check_aliases(self, aliases: Iterable[tuple[DeviceAddress, DeviceAddress]]) -> None:
+        """Checks that work will reach the memory its caller means.
+
+        Args:
+          aliases: pairs (address that the work uses, owning address).
+
+        Raises:
+          DriverError: CUDA_ERROR_ILLEGAL_ADDRESS: a pair does not lead to the same physical memory, or
+          nowhere.
+        """
+        resolve = self.executor.memory.resolve
         for address, owner in aliases:
-            if not address.opaque and not owner.opaque:
-                continue
             found, expected = resolve(address), resolve(owner)
             if found is None or found != expected:
-                raise self._fault(
-                    f"{label} uses {address} for {owner}, but they lead to {found} and {expected}"
-                )
-        self._enqueue(_Work(label, tuple(uses)))
+                raise self._fault(f"{address} is used for {owner}, but they lead to {found} and {expected}")
 
     def advance(self, entries: int = 1) -> None:
         """Does the next ``entries`` entries, or as many as there are.
@@ -217,6 +223,16 @@ class SimulatedExecutor:
     def load_kernel(self, module: bytes, name: str) -> SimulatedKernel:
         """See ``StreamExecutor``; the image is not read."""
         return SimulatedKernel(name)
+
+    def write(self, address: DeviceAddress, content: bytes) -> None:
+        """See ``StreamExecutor``; the address is checked, the bytes are not kept.
+
+        Raises:
+          DriverError: the address is not mapped.
+        """
+        self.driver.enter("cuMemcpyHtoD")
+        if content and self.memory.resolve(address) is None:
+            raise DriverError("cuMemcpyHtoD", "CUDA_ERROR_INVALID_VALUE", f"{address} is not mapped")
 
     def allocate_foreign(self, size: int) -> DeviceAddress:
         """Memory that no VMM allocator knows (``cuMemAlloc``), as another library would bring it."""
