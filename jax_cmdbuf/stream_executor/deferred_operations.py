@@ -111,6 +111,11 @@ class DeferredOperations(Generic[Operation]):
                 waiting = self._reusable[key] = deque()
             waiting.append(operation)
 
+    def oldest_reusable(self, key: ReuseKey) -> Operation | None:
+        """The operation that ``take_reusable`` would take."""
+        waiting = self._reusable.get(key)
+        return waiting[0] if waiting else None
+
     def take_reusable(self, key: ReuseKey) -> Operation | None:
         """Takes the oldest operation with this key back out of the queue; it is active again."""
         waiting = self._reusable.get(key)
@@ -122,8 +127,8 @@ class DeferredOperations(Generic[Operation]):
 
     def take(self, operation: Operation) -> None:
         """Takes this operation back out of the queue; it is active again."""
-        self.begin_release(operation)
-        operation.releasing = False
+        if operation.reuse_key is not None:
+            self._reusable[operation.reuse_key].remove(operation)
         self._forget(operation)
 
     def begin_release(self, operation: Operation) -> None:

@@ -83,7 +83,7 @@ class DeviceAddressVmmAllocator:
         Raises:
           StatusError: INVALID_ARGUMENT when two entries name one device.
         """
-        self._devices: dict[int, VmmDevice] = {}
+        self._devices = _Devices()
         self.sink = sink
         for config in devices:
             ordinal = config.stream.executor.device_ordinal
@@ -105,7 +105,7 @@ class DeviceAddressVmmAllocator:
           StatusError: RESOURCE_EXHAUSTED when budget or device have no more, also after waiting for pending
           frees. DriverError: the driver refused; nothing is left behind.
         """
-        device = self._device(device_ordinal)
+        device = self._devices[device_ordinal]
         if not size:
             return NULL_ADDRESS
         with device.lock:
@@ -133,12 +133,14 @@ class DeviceAddressVmmAllocator:
             FAILED_PRECONDITION when it overlaps another one partially; RESOURCE_EXHAUSTED as ``allocate``.
           DriverError: the driver refused; nothing is left behind.
         """
-        device = self._device(device_ordinal)
+        device = self._devices[device_ordinal]
         if not size:
             return NULL_ADDRESS
-        address = _slot(reservation, offset, size)
         with device.lock:
-            return device.allocate_at(address, reservation, device_count > 1)
+            address = device.take_back_at(reservation, offset, size, device_count > 1)
+            if address is None:
+                address = device.allocate_at(_slot(reservation, offset, size), reservation, device_count > 1)
+        return address
 
     def deallocate(self, device_ordinal: int, address: DeviceAddress) -> None:
         """Frees an allocator address once the work enqueued so far is done; the null address is ignored.
@@ -147,7 +149,7 @@ class DeviceAddressVmmAllocator:
           StatusError: NOT_FOUND when it is not an active allocator address of exactly this size;
             FAILED_PRECONDITION when it has an active alias. Nothing has changed.
         """
-        device = self._device(device_ordinal)
+        device = self._devices[device_ordinal]
         if not address.opaque:
             return
         with device.lock:
@@ -185,15 +187,18 @@ class DeviceAddressVmmAllocator:
             when other threads keep changing the slot.
           DriverError: the driver refused; nothing is left behind.
         """
-        device = self._device(device_ordinal)
+        device = self._devices[device_ordinal]
         if not size:
             return NULL_ADDRESS
         if not source.opaque:
             raise StatusError(StatusCode.INVALID_ARGUMENT, "addr must not be null")
-        target = _slot(reservation, offset, size)
         with device.lock:
-            device.map(source, target, reservation)
-        return target
+            # The usual case of a loop whose buffers stay where they are: no driver call, nothing new to
+            # build.
+            alias = device.take_back_alias(source, reservation, offset, size)
+            if alias is None:
+                alias = device.map(source, _slot(reservation, offset, size), reservation)
+        return alias
 
     def unmap(self, device_ordinal: int, reservation: MemoryReservation, offset: int, size: int) -> None:
         """Gives up an alias once the work enqueued so far is done; until then it stays mapped.
@@ -202,18 +207,21 @@ class DeviceAddressVmmAllocator:
           StatusError: NOT_FOUND when no ``map`` made an alias there; INVALID_ARGUMENT when its size is
             another; FAILED_PRECONDITION when its unmap is pending. Nothing has changed.
         """
-        device = self._device(device_ordinal)
+        device = self._devices[device_ordinal]
         if not size:
             return
-        target = _slot(reservation, offset, size)
         with device.lock:
-            device.unmap(target)
+            alias = device.slots.at(reservation.address.opaque + offset)
+            if isinstance(alias, ReservationAlias) and not alias.stale_seqno and alias.address.size == size:
+                device.deferred.defer(alias)
+            else:
+                raise device.unmap_error(_slot(reservation, offset, size))
 
     def get_raw_allocation(self, device_ordinal: int, address: DeviceAddress) -> MemoryAllocation | None:
         """The physical memory behind an exact allocator address, freed but not yet released ones included, or
         behind an active alias; None for any other address.
         """
-        device = self._device(device_ordinal)
+        device = self._devices[device_ordinal]
         with device.lock:
             record = device.records.get(address.opaque)
             if record is not None and record.address.size == address.size and not record.releasing:
@@ -225,7 +233,7 @@ class DeviceAddressVmmAllocator:
 
     def is_exact_address(self, device_ordinal: int, address: DeviceAddress) -> bool:
         """Whether this is an allocator address, pointer and size the same; pending frees are."""
-        device = self._device(device_ordinal)
+        device = self._devices[device_ordinal]
         with device.lock:
             record = device.records.get(address.opaque)
             return record is not None and record.address.size == address.size and not record.releasing
@@ -236,25 +244,25 @@ class DeviceAddressVmmAllocator:
         Raises:
           DriverError: the driver refused a release; it stays pending, and another call tries again.
         """
-        device = self._device(device_ordinal)
+        device = self._devices[device_ordinal]
         with device.lock:
             device.synchronize()
 
     def create_reservation(self, device_ordinal: int, size: int) -> MemoryReservation:
         """A new address range for ``allocate_at`` and ``map``; the caller closes it after synchronising."""
-        return self._device(device_ordinal).executor.create_reservation(size)
+        return self._devices[device_ordinal].executor.create_reservation(size)
 
     def granularity(self, device_ordinal: int) -> int:
         """Bytes of which every slot's offset and size are multiples."""
-        return self._device(device_ordinal).executor.granularity
+        return self._devices[device_ordinal].executor.granularity
 
     def stream(self, device_ordinal: int) -> Stream:
         """The stream that orders this device's frees."""
-        return self._device(device_ordinal).stream
+        return self._devices[device_ordinal].stream
 
     def executor(self, device_ordinal: int) -> StreamExecutor:
         """The device."""
-        return self._device(device_ordinal).executor
+        return self._devices[device_ordinal].executor
 
     @property
     def device_ordinals(self) -> tuple[int, ...]:
@@ -263,7 +271,7 @@ class DeviceAddressVmmAllocator:
 
     def statistics(self, device_ordinal: int) -> AllocatorStatistics:
         """How the device stands now."""
-        device = self._device(device_ordinal)
+        device = self._devices[device_ordinal]
         with device.lock:
             aliases = [slot for slot in device.slots if isinstance(slot, ReservationAlias)]
             return AllocatorStatistics(
@@ -293,14 +301,15 @@ class DeviceAddressVmmAllocator:
     ) -> None:
         self.close()
 
-    def _device(self, device_ordinal: int) -> VmmDevice:
-        device = self._devices.get(device_ordinal)
-        if device is None:
-            raise StatusError(
-                StatusCode.NOT_FOUND,
-                f"No device with ordinal {device_ordinal} registered in DeviceAddressVmmAllocator",
-            )
-        return device
+
+class _Devices(dict[int, VmmDevice]):
+    """Devices by ordinal; an unknown ordinal raises what XLA returns."""
+
+    def __missing__(self, device_ordinal: int) -> VmmDevice:
+        raise StatusError(
+            StatusCode.NOT_FOUND,
+            f"No device with ordinal {device_ordinal} registered in DeviceAddressVmmAllocator",
+        )
 
 
 def _slot(reservation: MemoryReservation, offset: int, size: int) -> DeviceAddress:

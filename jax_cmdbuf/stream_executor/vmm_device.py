@@ -61,21 +61,27 @@ class VmmDevice:
             record.address = DeviceAddress(record.address.opaque, size)
         return record.address
 
+    def take_back_at(
+        self, reservation: MemoryReservation, offset: int, size: int, multi_device: bool
+    ) -> DeviceAddress | None:
+        """Takes back the pending free of exactly this slot, if there is one."""
+        record = self.records.get(reservation.address.opaque + offset)
+        if (
+            record is None
+            or not record.stale_seqno
+            or record.releasing
+            or record.address.size != size
+            or record.multi_device is not multi_device
+            or record.kind is not AllocationKind.ALLOCATE_AND_MAP
+        ):
+            return None
+        self.deferred.take(record)
+        return record.address
+
     def allocate_at(
         self, address: DeviceAddress, reservation: MemoryReservation, multi_device: bool
     ) -> DeviceAddress:
-        """An allocation in a slot of the caller's reservation: its own stale one, else fresh memory."""
-        record = self.records.get(address.opaque)
-        if (
-            record is not None
-            and record.stale_seqno
-            and not record.releasing
-            and record.kind is AllocationKind.ALLOCATE_AND_MAP
-            and record.multi_device is multi_device
-            and record.address.size == address.size
-        ):
-            self.deferred.take(record)
-            return record.address
+        """A fresh allocation in a slot of the caller's reservation."""
         return self._with_reclaim(address.size, lambda: self._create_at(address, reservation, multi_device))
 
     def _create(self, size: int, multi_device: bool) -> DeviceAddress:
@@ -236,7 +242,28 @@ class VmmDevice:
 
     # Aliases
 
-    def map(self, source: DeviceAddress, target: DeviceAddress, reservation: MemoryReservation) -> None:
+    def take_back_alias(
+        self, source: DeviceAddress, reservation: MemoryReservation, offset: int, size: int
+    ) -> DeviceAddress | None:
+        """Takes back the pending unmap of this source's alias in exactly this slot, if there is one."""
+        record = self.records.get(source.opaque)
+        if record is None or record.stale_seqno or record.address.size != source.size:
+            return None
+        alias = record.alias
+        if (
+            alias is None
+            or not alias.stale_seqno
+            or alias.releasing
+            or alias.address.size != size
+            or alias.address.opaque != reservation.address.opaque + offset
+        ):
+            return None
+        self.deferred.take(alias)
+        return alias.address
+
+    def map(
+        self, source: DeviceAddress, target: DeviceAddress, reservation: MemoryReservation
+    ) -> DeviceAddress:
         """Maps the memory behind an allocator address to a slot of the caller's reservation as well."""
         for _ in range(MAX_STALE_MAPPING_WAITS + 1):
             record = self._map_source(source, target.size)
@@ -247,7 +274,7 @@ class VmmDevice:
                     self._map_fresh(record, target, reservation)
                 else:
                     self.deferred.take(holder)
-                return
+                return target
             self._wait_and_release([blocking])
         raise StatusError(
             StatusCode.ABORTED,
@@ -294,28 +321,25 @@ class VmmDevice:
         )
         self.slots.add(record.alias)
 
-    def unmap(self, target: DeviceAddress) -> None:
-        """Defers the release of exactly one active alias."""
+    def unmap_error(self, target: DeviceAddress) -> StatusError:
+        """Why there is no active alias of exactly this range."""
         alias = self.slots.at(target.opaque)
         exact = alias is not None and alias.address.size == target.size
         if not isinstance(alias, ReservationAlias) or (alias.stale_seqno and not exact):
-            raise StatusError(
+            return StatusError(
                 StatusCode.NOT_FOUND,
                 f"UnMap() requires an exact active reservation range created by Map(): virtual address "
                 f"{target.opaque:#x} ({target.size}B)",
             )
         if alias.stale_seqno:
-            raise StatusError(
+            return StatusError(
                 StatusCode.FAILED_PRECONDITION,
                 f"reservation range at virtual address {target.opaque:#x} ({target.size}B) is already "
                 "pending UnMap()",
             )
-        if not exact:
-            raise StatusError(
-                StatusCode.INVALID_ARGUMENT,
-                "UnMap() requires the same full reservation range passed to Map()",
-            )
-        self.deferred.defer(alias)
+        return StatusError(
+            StatusCode.INVALID_ARGUMENT, "UnMap() requires the same full reservation range passed to Map()"
+        )
 
     # End
 
