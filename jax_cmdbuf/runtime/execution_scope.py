@@ -8,7 +8,7 @@ unlocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
@@ -60,6 +60,10 @@ class DeviceAddressAllocator(Protocol):
         """Gives memory back."""
 
 
+# Owning table, execution table, persistent set.
+OnTables = Callable[[BufferAllocations, BufferAllocations, PersistentSet], None]
+
+
 @dataclass(frozen=True, slots=True)
 class RunOptions:
     """Where an execution runs.
@@ -69,15 +73,16 @@ class RunOptions:
       stream: where its work goes; its executor is the device.
       sink: takes the events.
       guard: what to do where XLA would fail or thrash; ``FIDELITY`` does what XLA does.
-      verify_aliases: called in each remapped execution with pairs (address the program uses, owning address)
-        that must lead to the same physical memory; a simulated device checks them as a driver fault would.
+      on_tables: called before each execution with the owning table, the execution table and the persistent
+        set. Where the tables differ, both addresses must lead to the same physical memory, which a simulated
+        device can check.
     """
 
     allocator: DeviceAddressAllocator
     stream: se.Stream
     sink: EventSink
     guard: Guard = FIDELITY
-    verify_aliases: Callable[[Sequence[tuple[DeviceAddress, DeviceAddress]]], None] | None = None
+    on_tables: OnTables | None = None
 
     @property
     def device_ordinal(self) -> int:
@@ -134,7 +139,14 @@ class ExecutionScope:
 
     def execute(self, owning: BufferAllocations, body: Body) -> None:
         """Runs ``body`` on what the execution may see; ``owning`` keeps its addresses."""
-        body(owning, self.program.constants_persistent)
+        self._run(body, owning, owning, self.program.constants_persistent)
+
+    def _run(
+        self, body: Body, owning: BufferAllocations, table: BufferAllocations, persistent: PersistentSet
+    ) -> None:
+        if self.options.on_tables is not None:
+            self.options.on_tables(owning, table, persistent)
+        body(table, persistent)
 
     def deallocate(self, addresses: list[DeviceAddress]) -> None:
         """Frees buffers in this order; null addresses are skipped."""
@@ -217,7 +229,7 @@ class RemappedScope(ExecutionScope):
             execution.
         """
         if self._is_profiling:
-            body(owning, PersistentSet.UNKNOWN)
+            self._run(body, owning, owning, PersistentSet.UNKNOWN)
             self._observe(owning)
             return
         remapping = self._remapping
@@ -228,7 +240,7 @@ class RemappedScope(ExecutionScope):
         failure: BaseException | None = None
         try:
             table = self._map_aliases(owning)
-            body(table, remapping.persistent)
+            self._run(body, owning, table, remapping.persistent)
         except BaseException as error:
             failure = error
             raise
@@ -276,10 +288,7 @@ class RemappedScope(ExecutionScope):
                 self._demote_or_raise(index, error)
             else:
                 aliases.append(index)
-        table = BufferAllocations(addresses)
-        if self.options.verify_aliases is not None:
-            self.options.verify_aliases([(table[index], owning[index]) for index in aliases])
-        return table
+        return BufferAllocations(addresses)
 
     def _release_aliases(self) -> tuple[list[int], StatusError | None]:
         """Unmaps; returns the aliases that could not be released, and the first error."""

@@ -80,6 +80,7 @@ class GpuExecutable:
     Attributes:
       executable: what XLA compiled.
       program: its allocations and their classes.
+      command_buffer_allocations: indices that some command buffer uses.
       parameters: allocation index of each entry parameter leaf, in the order callers pass them.
       outputs: allocation index of each result leaf, in order.
       steps: what an execution runs, in order.
@@ -91,18 +92,27 @@ class GpuExecutable:
         conversion: Conversion,
         mode: CommandBufferUpdateMode,
         registry: ProfileRegistry,
+        paths: Mapping[int, str] | None = None,
     ) -> None:
         """Loads ``executable``; the command buffers of all others in the registry are evicted, as XLA does.
+
+        Args:
+          executable: the program.
+          conversion: its command buffers.
+          mode: the update mode.
+          registry: where its profiles live.
+          paths: allocation index -> what to call it; replaces the names that the executable has.
 
         Raises:
           InputError: the mode is not modelled.
         """
         self.executable = executable
+        self.command_buffer_allocations = command_buffer_allocations(conversion)
         self.program = Program(
             executable.module,
             executable.allocations,
-            classify(executable.allocations, command_buffer_allocations(conversion), mode),
-            _paths(executable),
+            classify(executable.allocations, self.command_buffer_allocations, mode),
+            _paths(executable) | dict(paths or {}),
         )
         unroll = bool(executable.debug_options.get("xla_gpu_command_buffer_unroll_loops", False))
         self.steps = build_steps(conversion.sequence, unroll)
@@ -294,7 +304,9 @@ def _by_shape_index(output: Output) -> tuple[int, ...]:
 
 def _paths(executable: Executable) -> dict[int, str]:
     """Where each allocation comes from, in the user's words."""
-    paths = {output.allocation: f"result{list(output.shape_index)}" for output in executable.outputs}
+    paths = {each.index: "temporary" for each in executable.allocations if each.is_preallocated_temp_buffer}
+    paths |= {constant.allocation: f"constant {constant.symbol}" for constant in executable.constants}
+    paths |= {output.allocation: f"result{list(output.shape_index)}" for output in executable.outputs}
     for allocation in executable.allocations:
         number = allocation.parameter_number
         if number is not None:

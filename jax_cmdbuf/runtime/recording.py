@@ -27,7 +27,7 @@ _Commands = tuple[se.Command, ...]
 class _Leaf:
     """A command without nested commands: a copy, or a launch with one argument per slice."""
 
-    __slots__ = ("_dimensions", "_handle", "_kernel", "_slices")
+    __slots__ = ("_dimensions", "_handle", "_kernel", "_slices", "_tensor_maps")
 
     def __init__(self, command: Command, executor: se.StreamExecutor, owner: Thunk | None) -> None:
         thunk = command.thunk
@@ -37,25 +37,35 @@ class _Leaf:
         self._slices = tuple((use.slice.allocation, use.slice.offset, use.slice.size) for use in uses)
         self._kernel: se.Kernel | None = None
         self._dimensions = se.LaunchDimensions()
+        self._tensor_maps: tuple[tuple[int, se.TensorMap], ...] = ()
         if owner is not None or thunk.kind != _COPY or len(self._slices) != 2:
             kernel = (
                 thunk.info if isinstance(thunk.info, KernelInfo) else KernelInfo(thunk.name or thunk.kind)
             )
             self._kernel = executor.load_kernel(kernel.cubin or (kernel.ptx or "").encode(), kernel.name)
+            self._tensor_maps = kernel.tensor_maps
             self._dimensions = se.LaunchDimensions(kernel.grid, kernel.block, kernel.shared_memory_bytes)
         self._handle: se.Command | None = None
 
-    def _arguments(self, addresses: Sequence[DeviceAddress]) -> list[DeviceAddress]:
+    def _addresses(self, addresses: Sequence[DeviceAddress]) -> list[DeviceAddress]:
         return [addresses[index].slice(offset, size) for index, offset, size in self._slices]
+
+    def _arguments(self, addresses: Sequence[DeviceAddress]) -> list[se.KernelArgument]:
+        arguments: list[se.KernelArgument] = [*self._addresses(addresses)]
+        for position, tensor_map in self._tensor_maps:
+            address = arguments[position]
+            assert isinstance(address, DeviceAddress)
+            arguments[position] = se.TensorMapArgument(address, tensor_map)
+        return arguments
 
     def create(
         self, table: BufferAllocations, buffer: se.CommandBuffer, after: _Commands, sink: EventSink
     ) -> _Commands:
-        arguments = self._arguments(table.addresses)
         if self._kernel is None:
-            source, destination = arguments
+            source, destination = self._addresses(table.addresses)
             self._handle = buffer.create_memcpy(destination, source, after)
         else:
+            arguments = self._arguments(table.addresses)
             self._handle = buffer.create_launch(self._kernel, self._dimensions, arguments, after)
         return (self._handle,)
 
@@ -68,11 +78,11 @@ class _Leaf:
         sink: EventSink,
     ) -> None:
         assert self._handle is not None
-        arguments = self._arguments(table.addresses)
         if self._kernel is None:
-            source, destination = arguments
+            source, destination = self._addresses(table.addresses)
             buffer.update_memcpy(self._handle, destination, source)
         else:
+            arguments = self._arguments(table.addresses)
             buffer.update_launch(self._handle, self._kernel, self._dimensions, arguments)
 
     def close(self) -> None:

@@ -16,6 +16,7 @@ from jax_cmdbuf.errors import InputError, StatusCode, StatusError
 from jax_cmdbuf.events import Error, Event, EventLog
 from jax_cmdbuf.executable.conversion import Conversion
 from jax_cmdbuf.executable.executable import Executable
+from jax_cmdbuf.runtime.buffer_allocations import BufferAllocations, PersistentSet
 from jax_cmdbuf.runtime.control_flow import FixedControlFlow, infer_control_flow
 from jax_cmdbuf.runtime.execution_scope import RunOptions
 from jax_cmdbuf.runtime.gpu_executable import GpuExecutable, Injection
@@ -60,12 +61,12 @@ class ReplayedExecution:
     Attributes:
       events: in order; an ``Error`` is the last one if it failed.
       snapshot: the remapping after it, or None in a mode that remaps nothing.
-      addresses: the owning address of each allocation that a command buffer uses.
+      owning: the owning table, or None when the program did not run.
     """
 
     events: tuple[Event, ...]
     snapshot: RemappingSnapshot | None = None
-    addresses: tuple[tuple[int, int], ...] = ()
+    owning: BufferAllocations | None = None
 
     def to_json(self) -> dict[str, Any]:
         """``{"events": [...]}`` with the recorded kinds and fields."""
@@ -135,7 +136,9 @@ class _Replayer:
         self.loaded = GpuExecutable(executable, conversion, scenario.mode, self.registry)
         self.executor = device.stream.executor
         self.allocator = TracedAllocator(DeviceConfig(device.stream), device.choose_address, self.log)
-        self.options = RunOptions(self.allocator, device.stream, self.log, guard, device.verify_aliases)
+        self.options = RunOptions(self.allocator, device.stream, self.log, guard, self._on_tables)
+        self._verify_aliases = device.verify_aliases
+        self._owning: BufferAllocations | None = None
         self.scenario = scenario
         self._choose_address = device.choose_address
         self._donated = frozenset[int]() if scenario.has_donation is False else None
@@ -193,7 +196,9 @@ class _Replayer:
         while self.allocator.remaining(size):
             last = self._execute(parameters, Injection())
             events += last.events
-        return ReplayedExecution(tuple(events), last.snapshot if last else None)
+        return ReplayedExecution(
+            tuple(events), last.snapshot if last else None, last.owning if last else None
+        )
 
     def _positions(self, inputs: ExecutionInputs) -> range | tuple[int, ...]:
         """Which recorded argument each parameter is; arguments that the program does not use are left out."""
@@ -211,7 +216,16 @@ class _Replayer:
         with contextlib.suppress(StatusError):  # told by an event
             self.loaded.execute(self.options, parameters, self._donated, injection)
         snapshots = self.registry.snapshots()
-        return ReplayedExecution(self.log.drain(), snapshots[0] if snapshots else None)
+        owning, self._owning = self._owning, None
+        return ReplayedExecution(self.log.drain(), snapshots[0] if snapshots else None, owning)
+
+    def _on_tables(
+        self, owning: BufferAllocations, table: BufferAllocations, persistent: PersistentSet
+    ) -> None:
+        """Keeps the owning table and has the device check every address that stands for another."""
+        self._owning = owning
+        pairs = zip(table.addresses, owning.addresses, strict=True)
+        self._verify_aliases([(address, owner) for address, owner in pairs if address is not owner])
 
     def _callers_buffer(self, address: int, size: int) -> DeviceAddress:
         """The caller's buffer at a recorded address, made to exist if it does not yet."""
