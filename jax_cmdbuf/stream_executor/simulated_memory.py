@@ -66,6 +66,10 @@ class SimulatedDriver:
         """Makes the ``nth`` call of driver function ``call`` from now on end with ``error``."""
         self._failures[call, self.calls[call] + nth] = error
 
+    def fail_nothing(self) -> None:
+        """Forgets the injected failures that no call has met yet."""
+        self._failures.clear()
+
     def enter(self, call: str, size: int = 0) -> None:
         """Counts and charges a call about ``size`` bytes.
 

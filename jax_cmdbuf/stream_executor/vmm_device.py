@@ -344,18 +344,12 @@ class VmmDevice:
     # End
 
     def close(self) -> None:
-        """Completes what is pending, then releases what callers never freed."""
+        """Frees what callers never freed, in stream order as well, and completes everything."""
+        for record in self.records.values():
+            for slot in (record.alias, record):
+                if slot is not None and not slot.stale_seqno:
+                    self.deferred.defer(slot)
         self.synchronize()
-        for record in list(self.records.values()):
-            if record.alias is not None:
-                record.alias.close()
-                self.slots.remove(record.alias)
-                record.alias = None
-            record.close()
-            self.allocated -= record.raw_allocation.size
-            del self.records[record.address.opaque]
-            if record.kind is AllocationKind.ALLOCATE_AND_MAP:
-                self.slots.remove(record)
 
 
 def _already_tracked(address: DeviceAddress) -> StatusError:

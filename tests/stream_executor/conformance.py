@@ -116,7 +116,7 @@ class Bench:
 
 
 class DeviceConformance:
-    """The suite. A subclass defines ``executor``, ``stream`` (behaving like a real one), ``memory`` and ``kernel``."""
+    """The suite. A subclass defines the fixtures ``executor``, ``stream``, ``memory`` and ``kernel``."""
 
     @pytest.fixture
     def allocator(self, stream: se.Stream) -> Iterator[DeviceAddressVmmAllocator]:
@@ -272,7 +272,9 @@ class DeviceConformance:
         assert allocator.statistics(ordinal).allocated == 0
         assert allocator.allocate(ordinal, 0) == NULL_ADDRESS
 
-    def test_a_slot_is_remapped_to_one_buffer_after_another(self, allocator: DeviceAddressVmmAllocator) -> None:
+    def test_a_slot_is_remapped_to_one_buffer_after_another(
+        self, allocator: DeviceAddressVmmAllocator
+    ) -> None:
         ordinal = allocator.device_ordinals[0]
         granule = allocator.granularity(ordinal)
         reservation = allocator.create_reservation(ordinal, 2 * granule)
@@ -280,7 +282,9 @@ class DeviceConformance:
         for buffer in [*buffers, *buffers]:
             alias = allocator.map(ordinal, buffer, reservation, granule, granule)
             assert alias == reservation.address.slice(granule, granule)
-            assert allocator.get_raw_allocation(ordinal, alias) is allocator.get_raw_allocation(ordinal, buffer)
+            assert allocator.get_raw_allocation(ordinal, alias) is allocator.get_raw_allocation(
+                ordinal, buffer
+            )
             allocator.unmap(ordinal, reservation, granule, granule)
         for buffer in buffers:
             allocator.deallocate(ordinal, buffer)
