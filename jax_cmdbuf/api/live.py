@@ -13,6 +13,7 @@ import jax
 from jax_cmdbuf.errors import InputError
 from jax_cmdbuf.executable.compile import ModuleSource
 from jax_cmdbuf.executable.compile_module import argument_paths, result_paths
+from jax_cmdbuf.executable.compile_sharding import is_array, struct
 from jax_cmdbuf.executable.executable import CompiledProgram, Executable
 
 __all__ = ["live_program"]
@@ -67,10 +68,9 @@ def _as_text(lowered: jax.stages.Lowered) -> ModuleSource:
 
 def _shape_of(leaf: Any) -> Any:
     """The leaf's shape and type; where it lies now does not matter, how it is split over devices does."""
-    if not (hasattr(leaf, "shape") and hasattr(leaf, "dtype")):
+    if not is_array(leaf):
         return leaf
     sharding = getattr(leaf, "sharding", None)
     if not isinstance(sharding, jax.sharding.NamedSharding) or sharding.mesh.size == 1:
         sharding = None
-    weak_type = bool(getattr(leaf, "weak_type", False))
-    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding, weak_type=weak_type)  # type: ignore[no-untyped-call]
+    return struct(leaf, sharding)

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import jax_cmdbuf.errors as errors
 from jax_cmdbuf.errors import CmdbufError, CompileError, InputError
+from jax_cmdbuf.executable.compile_flags import check_flags
 from jax_cmdbuf.executable.compile_log import key_line
 from jax_cmdbuf.executable.targets import Target
 from jax_cmdbuf.executable.toolchain import Toolchain, find_toolchain
@@ -113,21 +114,15 @@ def compile_for_target(request: CompileRequest, environ: Mapping[str, str] | Non
     """
     environ = dict(os.environ if environ is None else environ)
     flags = environ.get("XLA_FLAGS", "") if request.xla_flags is None else request.xla_flags
-    toolchain = find_toolchain(environ, _data_dir(flags))
+    checked = check_flags(flags)
+    toolchain = find_toolchain(environ, checked.cuda_data_dir)
     with tempfile.TemporaryDirectory(prefix="jax-cmdbuf-") as name:
         directory = Path(name)
         (directory / "request.json").write_text(
             json.dumps(_as_json(request, toolchain, directory)), encoding="utf-8"
         )
         status = _run_worker(directory, _worker_environ(environ, flags), request.timeout_s)
-        return _read_result(directory, status, toolchain)
-
-
-def _data_dir(flags: str) -> str | None:
-    values = [
-        token.partition("=")[2] for token in flags.split() if token.startswith("--xla_gpu_cuda_data_dir=")
-    ]
-    return values[-1].strip("'\"") if values else None
+        return _read_result(directory, status, toolchain, checked.notes)
 
 
 def _as_json(request: CompileRequest, toolchain: Toolchain, directory: Path) -> dict[str, object]:
@@ -185,7 +180,7 @@ def _run_worker(directory: Path, environ: Mapping[str, str], timeout_s: float) -
                 worker.wait()
 
 
-def _read_result(directory: Path, status: int, toolchain: Toolchain) -> CompileResult:
+def _read_result(directory: Path, status: int, toolchain: Toolchain, notes: tuple[str, ...]) -> CompileResult:
     result_file = directory / "result.json"
     if status != 0 or not result_file.exists():
         raise _death(status, (directory / "log").read_text(encoding="utf-8", errors="replace"))
@@ -198,7 +193,7 @@ def _read_result(directory: Path, status: int, toolchain: Toolchain) -> CompileR
         arguments=tuple(result["arguments"]),
         results=tuple(result["results"]),
         thunk_dumps=result["thunk_dumps"],
-        notes=tuple(result["notes"]),
+        notes=(*notes, *result["notes"]),
         versions={**result["versions"], toolchain.plugin: toolchain.plugin_version},
     )
 

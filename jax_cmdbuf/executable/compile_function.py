@@ -24,7 +24,7 @@ from jax_cmdbuf.errors import CmdbufError, CompileError, InputError
 from jax_cmdbuf.executable.compile_devices import Compiled, data_mesh
 from jax_cmdbuf.executable.compile_log import explain, one_line
 from jax_cmdbuf.executable.compile_module import argument_paths, result_paths
-from jax_cmdbuf.executable.compile_sharding import is_array, place, replicated, struct
+from jax_cmdbuf.executable.compile_sharding import is_array, place, replicated
 from jax_cmdbuf.executable.shapes import ArrayShape, Shape, parse_shape
 
 __all__ = ["compile_function"]
@@ -166,7 +166,7 @@ def _struct(shape: Shape) -> Any:
         return tuple(_struct(element) for element in shape)
     if shape.dtype in ("int64", "uint64", "float64", "complex128") and not jax.config.jax_enable_x64:
         raise InputError(f"an --arg of {shape.dtype} needs 64-bit types switched on: set JAX_ENABLE_X64=1")
-    return struct(shape.dimensions, jnp.dtype(shape.dtype))
+    return jax.ShapeDtypeStruct(shape.dimensions, jnp.dtype(shape.dtype))  # type: ignore[no-untyped-call]
 
 
 def _prepare(

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 
 from jax_cmdbuf.errors import InputError
@@ -25,11 +26,13 @@ def is_array(leaf: Any) -> bool:
     return hasattr(leaf, "shape") and hasattr(leaf, "dtype")
 
 
-def struct(
-    shape: tuple[int, ...], dtype: Any, sharding: Sharding | None = None, weak_type: bool = False
-) -> jax.ShapeDtypeStruct:
-    """``jax.ShapeDtypeStruct``, typed."""
-    return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding, weak_type=weak_type)  # type: ignore[no-untyped-call]
+def struct(array: Any, sharding: Sharding | None) -> jax.ShapeDtypeStruct:
+    """What an array or a description of one looks like to ``jax.jit``, with this sharding."""
+    dtype = array.dtype
+    if not jnp.issubdtype(dtype, jax.dtypes.extended):
+        dtype = jax.dtypes.canonicalize_dtype(dtype)  # as jit does: f64 is f32 unless 64-bit types are on
+    weak_type = bool(getattr(array, "weak_type", False))
+    return jax.ShapeDtypeStruct(array.shape, dtype, sharding=sharding, weak_type=weak_type)  # type: ignore[no-untyped-call]
 
 
 def replicated(mesh: Mesh) -> Sharding:
@@ -132,6 +135,4 @@ def _own_sharding(leaf: Any, mesh: Mesh) -> Sharding | None:
 
 
 def _on(leaf: Any, sharding: Sharding) -> Any:
-    if not is_array(leaf):
-        return leaf
-    return struct(leaf.shape, leaf.dtype, sharding, weak_type=bool(getattr(leaf, "weak_type", False)))
+    return struct(leaf, sharding) if is_array(leaf) else leaf

@@ -18,6 +18,7 @@ from jax_cmdbuf.executable.thunks import (
     CustomCallInfo,
     DynamicSliceFusionInfo,
     KernelInfo,
+    TensorMap,
     ThunkInfo,
     WhileInfo,
 )
@@ -60,6 +61,7 @@ def custom_kernel(impl: Any) -> KernelInfo:
         shared_memory_bytes=custom.shared_memory_bytes,
         cubin=spec.cubin.data if spec.HasField("cubin") else None,
         ptx=spec.ptx.data if spec.HasField("ptx") else None,
+        tensor_maps=_tensor_maps(impl),
         message=impl,
     )
 
@@ -73,7 +75,27 @@ def kernel(impl: Any) -> KernelInfo:
         block=_coordinates(dimensions.thread_counts_per_block),
         cluster=_cluster(impl),
         shared_memory_bytes=impl.shmem_bytes,
+        tensor_maps=_tensor_maps(impl),
         message=impl,
+    )
+
+
+def _tensor_maps(impl: Any) -> tuple[tuple[int, TensorMap], ...]:
+    found = impl.tma_metadata.arg_index_to_tma_info
+    return tuple((index, _tensor_map(found[index])) for index in sorted(found))
+
+
+def _tensor_map(info: Any) -> TensorMap:
+    return TensorMap(
+        info.element_size,
+        tuple(info.global_dims),
+        tuple(info.global_strides),
+        tuple(info.box_dims),
+        tuple(info.element_strides),
+        info.interleave,
+        info.swizzle,
+        info.l2_promotion,
+        info.float_oob_fill,
     )
 
 

@@ -1,4 +1,4 @@
-"""Which programs we can record ourselves: kernels whose every argument is a plain pointer, and device copies.
+"""Which programs we can record ourselves: kernels given pointers and tensor maps, and copies on the device.
 
 Mirrors how ``xla/backends/gpu/runtime/{custom_kernel,copy}_thunk.cc`` pack arguments. Invariant: a thunk
 counts as recordable only if the form of everything it needs was verified on a GPU; anything else is named
@@ -69,8 +69,6 @@ def _why_not_kernel(thunk: Thunk, kernel: KernelInfo) -> str | None:
         return "its machine code is in the module's own binary or in this process"
     if kernel.cluster is not None and kernel.cluster != (1, 1, 1):
         return f"it asks for thread-block clusters of {kernel.cluster}"
-    if message.tma_metadata.arg_index_to_tma_info:
-        return "it takes tensor maps (TMA) as arguments"
     if message.zeroed_output_buffer_indices:
         return "it wants outputs filled with zeros first"
     count = len(message.args)
@@ -81,7 +79,7 @@ def _why_not_kernel(thunk: Thunk, kernel: KernelInfo) -> str | None:
         return None if spec.arity == count else f"{spec.arity} parameters for {count} buffers"
     packed = spec.kernel_args_packing_spec.kernel_arguments
     if len(packed) != count or not all(map(_is_pointer, packed, range(count))):
-        return "its arguments are packed in a form other than one pointer a buffer"
+        return "its arguments are packed in a form other than one per buffer"
     return None
 
 

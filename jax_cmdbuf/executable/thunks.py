@@ -25,6 +25,7 @@ __all__ = [
     "CustomCallInfo",
     "DynamicSliceFusionInfo",
     "KernelInfo",
+    "TensorMap",
     "Thunk",
     "ThunkInfo",
     "ThunkKind",
@@ -41,6 +42,30 @@ PRIVATE_ALLOCATION_KINDS = frozenset({"kDynamicSliceFusion", "kDynamicSlice"})
 
 
 @dataclass(frozen=True)
+class TensorMap:
+    """How a kernel argument describes its buffer to the tensor memory accelerator (TMA).
+
+    Mirrors ``stream_executor/gpu/tma_metadata.h``; the numbers of the last four fields are the CUDA driver's.
+
+    Attributes:
+      element_size: bytes of an element.
+      global_dims: elements of each dimension, fastest first.
+      global_strides: bytes from one element to the next in each dimension but the first.
+      box_dims, element_strides: the part that one copy moves, and its step, in elements.
+    """
+
+    element_size: int
+    global_dims: tuple[int, ...]
+    global_strides: tuple[int, ...]
+    box_dims: tuple[int, ...]
+    element_strides: tuple[int, ...]
+    interleave: int = 0
+    swizzle: int = 0
+    l2_promotion: int = 0
+    float_oob_fill: int = 0
+
+
+@dataclass(frozen=True)
 class KernelInfo:
     """A launch: kernel name, machine code and dimensions.
 
@@ -50,8 +75,8 @@ class KernelInfo:
       ptx: its PTX text, or None.
       grid, block, cluster: launch dimensions (x, y, z); cluster None where none is asked for.
       shared_memory_bytes: dynamic shared memory.
-      message: the thunk's proto message, for argument forms that only a launcher needs (packing spec, TMA
-        metadata).
+      tensor_maps: (argument, tensor map) for arguments that are tensor maps of their buffer, not pointers.
+      message: the thunk's proto message, for argument forms that only a launcher needs (packing spec).
     """
 
     name: str
@@ -61,6 +86,7 @@ class KernelInfo:
     shared_memory_bytes: int = 0
     cubin: bytes | None = field(default=None, repr=False)
     ptx: str | None = field(default=None, repr=False)
+    tensor_maps: tuple[tuple[int, TensorMap], ...] = ()
     message: object | None = field(default=None, repr=False, compare=False)
 
 
