@@ -16,12 +16,18 @@ from typing import Any
 from jax_cmdbuf.errors import StatusCode, StatusError
 from jax_cmdbuf.stream_executor.cuda_driver import call, current_context, driver
 from jax_cmdbuf.stream_executor.device_address import DeviceAddress
-from jax_cmdbuf.stream_executor.interface import CommandBufferState, KernelArgument, LaunchDimensions
+from jax_cmdbuf.stream_executor.interface import (
+    CommandBufferState,
+    KernelArgument,
+    LaunchDimensions,
+    TensorMapArgument,
+)
 from jax_cmdbuf.stream_executor.memory import DriverError
 
 __all__ = ["CudaCommand", "CudaCommandBuffer", "CudaKernel"]
 
 
+_TENSOR_MAP_BYTES = 128  # sizeof(CUtensorMap)
 # Dynamic shared memory, in bytes, that a kernel may use without asking for more.
 _DEFAULT_SHARED_MEMORY = 48 << 10
 
@@ -197,12 +203,7 @@ class CudaCommandBuffer:
     def _launch_parameters(
         self, kernel: CudaKernel, dimensions: LaunchDimensions, arguments: Sequence[KernelArgument]
     ) -> tuple[Any, tuple[Any, ...]]:
-        values = [
-            ctypes.c_uint64(argument.opaque)
-            if isinstance(argument, DeviceAddress)
-            else (ctypes.c_char * len(argument)).from_buffer_copy(argument)
-            for argument in arguments
-        ]
+        values = [_argument_value(argument) for argument in arguments]
         pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
         kernel.allow_shared_memory(dimensions.shared_memory_bytes)
         parameters = driver.CUDA_KERNEL_NODE_PARAMS()
@@ -239,6 +240,34 @@ def _destroy(handles: dict[str, Any]) -> None:
     if (executable := handles.pop("executable", None)) is not None:
         driver.cuGraphExecDestroy(executable)
     driver.cuGraphDestroy(handles.pop("graph"))
+
+
+def _argument_value(argument: KernelArgument) -> Any:
+    """The argument's bytes in memory that ctypes owns."""
+    if isinstance(argument, DeviceAddress):
+        return ctypes.c_uint64(argument.opaque)
+    content = _encode(argument) if isinstance(argument, TensorMapArgument) else argument
+    return (ctypes.c_char * len(content)).from_buffer_copy(content)
+
+
+def _encode(argument: TensorMapArgument) -> bytes:
+    tensor_map = argument.tensor_map
+    encoded = call(
+        "cuTensorMapEncodeTiled",
+        # The accelerator only moves bytes, so XLA names unsigned types by size.
+        getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_UINT{8 * tensor_map.element_size}"),
+        len(tensor_map.global_dims),
+        argument.address.opaque,
+        [driver.cuuint64_t(value) for value in tensor_map.global_dims],
+        [driver.cuuint64_t(value) for value in tensor_map.global_strides],
+        [driver.cuuint32_t(value) for value in tensor_map.box_dims],
+        [driver.cuuint32_t(value) for value in tensor_map.element_strides],
+        driver.CUtensorMapInterleave(tensor_map.interleave),
+        driver.CUtensorMapSwizzle(tensor_map.swizzle),
+        driver.CUtensorMapL2promotion(tensor_map.l2_promotion),
+        driver.CUtensorMapFloatOOBfill(tensor_map.float_oob_fill),
+    )
+    return ctypes.string_at(encoded.getPtr(), _TENSOR_MAP_BYTES)
 
 
 def _memcpy_parameters(destination: DeviceAddress, source: DeviceAddress) -> Any:

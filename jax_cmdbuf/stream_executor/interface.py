@@ -25,6 +25,8 @@ __all__ = [
     "LaunchDimensions",
     "Stream",
     "StreamExecutor",
+    "TensorMap",
+    "TensorMapArgument",
 ]
 
 
@@ -49,8 +51,56 @@ class LaunchDimensions:
     shared_memory_bytes: int = 0
 
 
-# A pointer argument, or the bytes of an argument passed by value.
-KernelArgument = DeviceAddress | bytes
+class TensorMap(Protocol):
+    """How the tensor memory accelerator is to see a buffer; fields as of ``cuTensorMapEncodeTiled``."""
+
+    @property
+    def element_size(self) -> int:
+        """Bytes of an element: 1, 2, 4 or 8."""
+
+    @property
+    def global_dims(self) -> tuple[int, ...]:
+        """Elements of each dimension, fastest first."""
+
+    @property
+    def global_strides(self) -> tuple[int, ...]:
+        """Bytes between neighbours in each dimension but the first."""
+
+    @property
+    def box_dims(self) -> tuple[int, ...]:
+        """Elements that one copy moves, in each dimension."""
+
+    @property
+    def element_strides(self) -> tuple[int, ...]:
+        """Its step in each dimension."""
+
+    @property
+    def interleave(self) -> int:
+        """``CUtensorMapInterleave``."""
+
+    @property
+    def swizzle(self) -> int:
+        """``CUtensorMapSwizzle``."""
+
+    @property
+    def l2_promotion(self) -> int:
+        """``CUtensorMapL2promotion``."""
+
+    @property
+    def float_oob_fill(self) -> int:
+        """``CUtensorMapFloatOOBfill``."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMapArgument:
+    """A kernel argument that is a tensor map of the buffer at ``address``."""
+
+    address: DeviceAddress
+    tensor_map: TensorMap
+
+
+# A pointer, a tensor map, or the bytes of an argument passed by value.
+KernelArgument = DeviceAddress | TensorMapArgument | bytes
 
 
 class Kernel(Protocol):

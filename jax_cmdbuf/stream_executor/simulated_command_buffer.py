@@ -19,6 +19,7 @@ from jax_cmdbuf.stream_executor.interface import (
     KernelArgument,
     LaunchDimensions,
     Stream,
+    TensorMapArgument,
 )
 
 if TYPE_CHECKING:
@@ -185,7 +186,11 @@ class SimulatedCommandBuffer:
 
 
 def _pointers(arguments: Sequence[KernelArgument]) -> tuple[DeviceAddress, ...]:
-    return tuple(argument for argument in arguments if isinstance(argument, DeviceAddress))
+    return tuple(
+        argument.address if isinstance(argument, TensorMapArgument) else argument
+        for argument in arguments
+        if not isinstance(argument, bytes)
+    )
 
 
 def _copied(destination: DeviceAddress, source: DeviceAddress) -> tuple[DeviceAddress, ...]:

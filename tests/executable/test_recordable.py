@@ -30,7 +30,8 @@ def program(*thunks: Thunk) -> Executable:
 
 
 @pytest.mark.parametrize(
-    "scenario", ["mlp_same", "train_donate", "attn_block", "big_constant", "real_transformer_adamw_donate"]
+    "scenario",
+    ["mlp_same", "bf16_mlp", "train_donate", "attn_block", "big_constant", "real_transformer_adamw_donate"],
 )
 def test_a_program_of_kernels_can_be_recorded(scenario: str) -> None:
     assert not unsupported_thunks(recorded(scenario))
@@ -39,7 +40,6 @@ def test_a_program_of_kernels_can_be_recorded(scenario: str) -> None:
 @pytest.mark.parametrize(
     ("scenario", "kind", "reason"),
     [
-        ("bf16_mlp", "kCustomKernel", "tensor maps"),
         ("conv", "kConvolution", "only kernels"),
         ("while_loop", "kWhile", "only kernels"),
         ("sort_fft", "kFft", "only kernels"),
