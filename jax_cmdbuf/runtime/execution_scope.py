@@ -14,21 +14,10 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from jax_cmdbuf.errors import StatusError
-from jax_cmdbuf.events import (
-    Demote,
-    Event,
-    EventSink,
-    ExecuteRemapped,
-    NotVmmBacked,
-    ProfileStep,
-    Reserve,
-    SharedBuffer,
-    TransitionActive,
-    TransitionDisabled,
-)
+from jax_cmdbuf.events import Demote, EventSink, ExecuteRemapped, ProfileStep, Reserve
 from jax_cmdbuf.runtime.buffer_allocations import BufferAllocations, PersistentSet
 from jax_cmdbuf.runtime.guard import FIDELITY, Guard
-from jax_cmdbuf.runtime.profiling import CandidateReason, ProfilePhase, is_due, observe, transition
+from jax_cmdbuf.runtime.profiling import ProfilePhase, is_due, observe
 from jax_cmdbuf.runtime.registry import ProfileRegistry
 from jax_cmdbuf.runtime.remap_errors import (
     AllocatorChangedError,
@@ -173,8 +162,8 @@ class RemappedScope(ExecutionScope):
         super().__init__(remapping.program, options)
         self._remapping = remapping
         self._allocator = allocator
-        # Slots aliased in this scope: allocation index -> owning address.
-        self._aliases: list[int] = []
+        # Allocations whose slot holds an alias to release; first those an earlier scope could not release.
+        self._aliases, remapping.unreleased = remapping.unreleased, []
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -362,7 +351,7 @@ def open_scope(
             raise AllocatorChangedError(program.module)
         remapping.begin()
         if is_due(remapping.profile, classification):
-            for event in _transition(remapping, allocator, options.device_ordinal):
+            for event in remapping.decide():
                 options.sink.emit(event)
         if remapping.is_disabled:
             remapping.lock.release()
@@ -373,33 +362,3 @@ def open_scope(
     except BaseException:
         remapping.lock.release()
         raise
-
-
-def _transition(remapping: Remapping, allocator: DeviceAddressVmmAllocator, ordinal: int) -> list[Event]:
-    program = remapping.program
-    candidates, module = program.classification.candidates, program.module
-    result = transition(
-        remapping.profile,
-        program.classification,
-        program.allocations,
-        lambda address: allocator.is_exact_address(ordinal, address),
-    )
-    events: list[Event] = []
-    for verdict in result.verdicts:
-        if verdict.reason is CandidateReason.NOT_VMM_BACKED:
-            address = result.profile.last_observed[verdict.allocation].opaque
-            events.append(NotVmmBacked(module, verdict.allocation, address))
-    events += [
-        SharedBuffer(module, verdict.allocation)
-        for verdict in result.verdicts
-        if verdict.reason is CandidateReason.SHARED_BUFFER
-    ]
-    steps, automatic = result.profile.steps, program.classification.va_remapped
-    if result.profile.phase is ProfilePhase.ACTIVE:
-        events.append(TransitionActive(module, len(automatic), len(result.selected), len(candidates), steps))
-    else:
-        events.append(TransitionDisabled(module, len(candidates), steps))
-    remapping.verdicts = {verdict.allocation: verdict for verdict in result.verdicts}
-    remapping.select((*automatic, *result.selected))
-    remapping.profile = result.profile
-    return events

@@ -16,7 +16,9 @@ and, for one simulated execution that may fail, ``execute_once``.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from jax_cmdbuf.errors import InputError, StatusCode, StatusError
@@ -33,7 +35,7 @@ from jax_cmdbuf.runtime.registry import ProfileRegistry
 from jax_cmdbuf.runtime.remapping import Program
 from jax_cmdbuf.runtime.steps import ControlFlow, build_steps, command_buffers, run_steps
 from jax_cmdbuf.stream_executor import interface as se
-from jax_cmdbuf.stream_executor.device_address import DeviceAddress
+from jax_cmdbuf.stream_executor.device_address import DeviceAddress, round_up
 from jax_cmdbuf.stream_executor.memory import MemoryAllocation, MemoryReservation, ScopedMapping
 from xla_flags.options import CommandBufferUpdateMode
 
@@ -125,10 +127,10 @@ class GpuExecutable:
             if executable.allocations[index].maybe_live_out
             or executable.allocations[index].is_parameter_aliased_with_output
         )
-        self._constants: dict[se.StreamExecutor, _Constants] = {}
+        self._constants = _Constants(executable)
         self._plain = PlainThunks()
         self.registry = registry
-        registry.loaded(self)
+        registry.loaded(self, self._constants)
 
     def execute(
         self,
@@ -168,7 +170,7 @@ class GpuExecutable:
         injection: Injection,
     ) -> ExecutionResult:
         given = dict(zip(self.parameters, parameters, strict=True))
-        constants = self._load_constants(options.stream.executor)
+        constants = self._constants.on(options.stream.executor)
         with open_scope(self, self.program, self.registry, options) as scope:
             owning = scope.generate_buffer_allocations(given, constants)
             mine = dict.fromkeys(self.program.owned)
@@ -212,12 +214,6 @@ class GpuExecutable:
             buffer.initialize(params)
         run_steps(self.steps, params, self._plain.runner(injection.control_flow, _failure(injection)))
 
-    def _load_constants(self, executor: se.StreamExecutor) -> Mapping[int, DeviceAddress]:
-        loaded = self._constants.get(executor)
-        if loaded is None:
-            loaded = self._constants.setdefault(executor, _Constants(self.executable, executor))
-        return loaded.addresses
-
     def evict_command_buffers(self) -> None:
         """Releases the device command buffers; they are recorded again at the next use."""
         for buffer in self._command_buffers:
@@ -228,11 +224,11 @@ class GpuExecutable:
         self.evict_command_buffers()
         self._plain.close()
         self.registry.unload(self)
-        while self._constants:
-            self._constants.popitem()[1].close()
+        self._constants.close()
 
 
 _NOTHING_INJECTED = Injection()
+_CONSTANT_ALIGNMENT = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,33 +248,50 @@ def _failure(injection: Injection) -> StatusError | None:
 
 
 class _Constants:
-    """The memory of a program's constants on one device; it exists as long as the program is loaded."""
+    """The memory of a program's constants on each device; it exists as long as the program is loaded."""
 
-    def __init__(self, executable: Executable, executor: se.StreamExecutor) -> None:
-        self.addresses: dict[int, DeviceAddress] = {}
+    def __init__(self, executable: Executable) -> None:
+        self._allocations = tuple(each for each in executable.allocations if each.is_constant and each.size)
+        self._lock = threading.Lock()
+        self._loaded: dict[se.StreamExecutor, dict[int, DeviceAddress]] = {}
         self._handles: list[MemoryAllocation | MemoryReservation | ScopedMapping] = []
-        constants = [each for each in executable.allocations if each.is_constant and each.size]
-        if not constants:
-            return
+
+    def on(self, executor: se.StreamExecutor) -> Mapping[int, DeviceAddress]:
+        """Allocation index -> address on this device; loaded at the first call."""
+        addresses = self._loaded.get(executor)
+        if addresses is None:
+            with self._lock:
+                addresses = self._loaded.get(executor)
+                if addresses is None:
+                    addresses = self._loaded[executor] = self._load(executor)
+        return addresses
+
+    def _load(self, executor: se.StreamExecutor) -> dict[int, DeviceAddress]:
         # One block for all, each aligned as the driver aligns a module's globals.
         offsets, total = {}, 0
-        for allocation in constants:
+        for allocation in self._allocations:
             offsets[allocation.index] = total
-            total += -(-allocation.size // 256) * 256
-        memory, reservation = executor.create_allocation(total), executor.create_reservation(total)
-        mapping = reservation.map_to(0, memory.size, memory)
-        self._handles = [mapping, reservation, memory]
-        contents = {each.allocation: each.content for each in executable.constants if each.content}
-        for index, offset in offsets.items():
-            address = mapping.address.slice(offset, executable.allocations[index].size)
-            self.addresses[index] = address
-            if index in contents:
-                executor.write(address, contents[index])
+            total += round_up(allocation.size, _CONSTANT_ALIGNMENT)
+        if not total:
+            return {}
+        with ExitStack() as undo:
+            memory = undo.enter_context(executor.create_allocation(total))
+            reservation = undo.enter_context(executor.create_reservation(total))
+            mapping = undo.enter_context(reservation.map_to(0, memory.size, memory))
+            undo.pop_all()
+        self._handles += [mapping, reservation, memory]
+        return {
+            allocation.index: mapping.address.slice(offsets[allocation.index], allocation.size)
+            for allocation in self._allocations
+        }
 
     def close(self) -> None:
         """Releases the memory."""
-        while self._handles:
-            self._handles.pop(0).close()
+        with self._lock:
+            self._loaded.clear()
+            while self._handles:
+                self._handles[0].close()
+                del self._handles[0]
 
 
 def _parameters(executable: Executable) -> tuple[int, ...]:

@@ -30,6 +30,11 @@ class LoadedExecutable(Protocol):
         """Releases the device command buffers; they are recorded again at the next use."""
 
 
+class _Closable(Protocol):
+    def close(self) -> None:
+        """Releases what it owns."""
+
+
 class ProfileRegistry:
     """All remappings of a process or session: (executable, device) -> ``Remapping``.
 
@@ -40,7 +45,7 @@ class ProfileRegistry:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._remappings: dict[tuple[int, se.StreamExecutor], Remapping] = {}
-        self._dead: deque[Remapping] = deque()
+        self._dead: deque[_Closable] = deque()
         self._loaded: weakref.WeakSet[LoadedExecutable] = weakref.WeakSet()
 
     def acquire(
@@ -78,13 +83,18 @@ class ProfileRegistry:
                 weakref.finalize(executable, partial(self._drop, key)).atexit = False
         return found
 
-    def loaded(self, executable: LoadedExecutable) -> None:
-        """A program was loaded: the command buffers of all others are evicted, as XLA does to save device
-        memory.
+    def loaded(self, executable: LoadedExecutable, resources: _Closable) -> None:
+        """A program was loaded: command buffers of all others are evicted, as XLA does to save device memory.
+
+        Args:
+          executable: the program.
+          resources: what must be closed when it dies without having been unloaded; must not refer to it.
         """
+        self._bury()
         with self._lock:
             others = list(self._loaded)
             self._loaded.add(executable)
+        weakref.finalize(executable, self._dead.append, resources).atexit = False
         for other in others:
             other.evict_command_buffers()
 
@@ -92,15 +102,14 @@ class ProfileRegistry:
         """Forgets a program and its remappings on all devices; waits for its running executions."""
         with self._lock:
             self._loaded.discard(executable)
-            keys = [key for key in self._remappings if key[0] == id(executable)]
+            keys = [key for key in self._remappings.copy() if key[0] == id(executable)]
             dropped = [self._remappings.pop(key) for key in keys]
         for remapping in dropped:
             remapping.close()
 
     def snapshots(self) -> tuple[RemappingSnapshot, ...]:
         """Every remapping as it stands now; never waits for an execution."""
-        self._bury()
-        return tuple(take_snapshot(remapping) for remapping in list(self._remappings.values()))
+        return tuple(take_snapshot(remapping) for remapping in self._remappings.copy().values())
 
     def export_json(self) -> str:
         """All snapshots as JSON text: ``{"profiles": [...]}``."""
@@ -120,25 +129,25 @@ class ProfileRegistry:
         """
         self._bury()
         with self._lock:
-            keys = [
-                key
-                for key, remapping in self._remappings.items()
-                if module is None or remapping.program.module == module
-            ]
-            dropped = [self._remappings.pop(key) for key in keys]
-        if module is not None and not dropped:
-            known = sorted({remapping.program.module for remapping in self._remappings.values()})
-            raise InputError(f"no profile of module {module!r}; there are {', '.join(known) or 'none'}")
+            everything = self._remappings.copy()
+            chosen = [key for key, each in everything.items() if module in (None, each.program.module)]
+            if module is not None and not chosen:
+                known = sorted({each.program.module for each in everything.values()})
+                raise InputError(f"no profile of module {module!r}; there are {', '.join(known) or 'none'}")
+            dropped = [each for key in chosen if (each := self._remappings.pop(key, None)) is not None]
         for remapping in dropped:
             remapping.close()
         # Command buffers hold addresses of the reservations that went.
-        for executable in list(self._loaded):
+        with self._lock:
+            executables = list(self._loaded)
+        for executable in executables:
             executable.evict_command_buffers()
         return len(dropped)
 
     def close(self) -> None:
-        """Releases every remapping's reservation."""
+        """Releases every remapping's reservation, and what dead programs left behind."""
         self.reset()
+        self._bury()
 
     def _drop(self, key: tuple[int, se.StreamExecutor]) -> None:
         # Runs inside the garbage collector, in any thread: no lock may be taken here.
@@ -149,7 +158,7 @@ class ProfileRegistry:
     def _bury(self) -> None:
         while self._dead:
             try:
-                remapping = self._dead.popleft()
+                resource = self._dead.popleft()
             except IndexError:
                 return
-            remapping.close()
+            resource.close()

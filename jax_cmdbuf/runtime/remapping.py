@@ -9,15 +9,24 @@ only the guard may shrink it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from jax_cmdbuf.events import Event, NotVmmBacked, SharedBuffer, TransitionActive, TransitionDisabled
 from jax_cmdbuf.executable.buffers import BufferAllocation
 from jax_cmdbuf.runtime.buffer_allocations import PersistentSet, select
 from jax_cmdbuf.runtime.guard import Moves
 from jax_cmdbuf.runtime.policy import Classification
-from jax_cmdbuf.runtime.profiling import CandidateVerdict, Profile, ProfilePhase, begin
+from jax_cmdbuf.runtime.profiling import (
+    CandidateReason,
+    CandidateVerdict,
+    Profile,
+    ProfilePhase,
+    Transition,
+    begin,
+    transition,
+)
 from jax_cmdbuf.stream_executor import interface as se
 from jax_cmdbuf.stream_executor.device_address import DeviceAddress, round_up
 from jax_cmdbuf.stream_executor.memory import MemoryReservation
@@ -168,6 +177,20 @@ class Remapping:
         self.sources_of, self.sources = select(self.aliased), ()
         self.persistent = PersistentSet((*self.program.classification.constants, *selected))
 
+    def decide(self) -> list[Event]:
+        """Ends profiling: selects what is remapped from now on, and returns the events that tell it."""
+        program, ordinal = self.program, self.executor.device_ordinal
+        result = transition(
+            self.profile,
+            program.classification,
+            program.allocations,
+            lambda address: self.allocator.is_exact_address(ordinal, address),
+        )
+        self.verdicts = {verdict.allocation: verdict for verdict in result.verdicts}
+        self.select((*program.classification.va_remapped, *result.selected))
+        self.profile = result.profile
+        return list(_events_of(program, result))
+
     def demote(self, demotion: Demotion) -> None:
         """The guard takes an allocation out of the remapped set; its slot stays unused."""
         self.demotions = (*self.demotions, demotion)
@@ -181,3 +204,20 @@ class Remapping:
             if reservation is not None:
                 self.allocator.synchronize_pending_operations(self.executor.device_ordinal)
                 reservation.close()
+
+
+def _events_of(program: Program, result: Transition) -> Iterator[Event]:
+    module, classification = program.module, program.classification
+    for verdict in result.verdicts:
+        if verdict.reason is CandidateReason.NOT_VMM_BACKED:
+            address = result.profile.last_observed[verdict.allocation].opaque
+            yield NotVmmBacked(module, verdict.allocation, address)
+    for verdict in result.verdicts:
+        if verdict.reason is CandidateReason.SHARED_BUFFER:
+            yield SharedBuffer(module, verdict.allocation)
+    candidates, steps = len(classification.candidates), result.profile.steps
+    if result.profile.phase is ProfilePhase.ACTIVE:
+        automatic = len(classification.va_remapped)
+        yield TransitionActive(module, automatic, len(result.selected), candidates, steps)
+    else:
+        yield TransitionDisabled(module, candidates, steps)
