@@ -1,7 +1,8 @@
 """Protobuf descriptors inside a compiled library, and messages read by them, with the standard library only.
 
 Every generated C++ file embeds its FileDescriptorProto; the field numbers below are those of
-google/protobuf/descriptor.proto. Invariant: reading never trusts a length; what does not fit is a `CatalogError`.
+google/protobuf/descriptor.proto. Invariant: reading never trusts a length; what does not fit is a
+`CatalogError`.
 """
 
 from __future__ import annotations
@@ -45,13 +46,22 @@ class Bytes(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FieldType:
-    """A field of a message: its proto type's word, and for enums and messages the full name of the type."""
+    """A field of a message.
+
+    Attributes:
+      name, number: of the field.
+      type: the proto type's word.
+      repeated: whether it holds many; true of maps too.
+      type_name: full name of the enum or message that `type` stands for; "" for other types.
+      optional: whether absent differs from the default, as proto3's `optional` has it.
+    """
 
     name: str
     number: int
     type: str
     repeated: bool
     type_name: str = ""
+    optional: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +202,7 @@ def _read_field(data: bytes) -> FieldType:
         type=TYPES.get(parts.get(5, 0), "unknown"),
         repeated=parts.get(4) == _REPEATED,
         type_name=parts.get(6, b"").decode().removeprefix("."),
+        optional=bool(parts.get(17)),
     )
 
 

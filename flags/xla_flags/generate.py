@@ -40,6 +40,13 @@ class FieldFact(NamedTuple):
     xla_default: Any
 
 
+class OptionFacts(NamedTuple):
+    """What is peculiar to compiler options; see `schema.Catalog`."""
+
+    jax_options: Mapping[str, str]
+    quirks: Iterable[str]
+
+
 def field_shapes(types: Types) -> dict[str, tuple[int, FieldShape]]:
     """Field -> number and shape, of DebugOptions in these descriptors, in the order of the numbers."""
     shapes = {}
@@ -57,6 +64,7 @@ def catalog_json(
     flags: Iterable[FlagFact],
     fields: Iterable[FieldFact],
     enums: Mapping[str, Mapping[str, int]],
+    options: OptionFacts,
 ) -> dict[str, Any]:
     """A catalog in the form of `data/`.
 
@@ -65,6 +73,7 @@ def catalog_json(
       flags: in the order of XLA's table.
       fields: all of DebugOptions.
       enums: full name -> member -> number, of all enums that fields have, and of `xla.PrimitiveType`.
+      options: what is peculiar to compiler options.
     """
     ordered = sorted(fields, key=lambda each: each.number)
     shapes = {
@@ -76,6 +85,8 @@ def catalog_json(
     used = {each.enum for each in ordered if each.enum} | {PRIMITIVE_TYPE}
     return {
         "jaxlib": version,
+        "jax_options": dict(options.jax_options),
+        "quirks": sorted(options.quirks),
         "enums": {name: dict(enums[name]) for name in sorted(used)},
         "fields": [_field_row(each) for each in ordered],
         "flags": [_flag_row(each, shapes) for each in flags],
@@ -97,14 +108,13 @@ def _flag_row(fact: FlagFact, shapes: Mapping[str, FieldShape]) -> list[Any]:
 
 
 def catalog_text(catalog: Mapping[str, Any]) -> str:
-    """The catalog as the file's text: JSON with one flag, field or enum a line, so that differences read well."""
+    """The catalog as the file's text: JSON with one flag, field or enum a line, so that diffs read well."""
 
     def line(value: Any) -> str:
         return json.dumps(value, ensure_ascii=True, separators=(",", ":"))
 
-    parts = [f'"jaxlib":{line(catalog["jaxlib"])}']
-    if not catalog.get("exact", True):
-        parts.append('"exact":false')
+    short = ("jaxlib", "exact", "jax_options", "quirks")
+    parts = [f'"{key}":{line(catalog[key])}' for key in short if key in catalog]
     enums = ",\n".join(f"{line(name)}:{line(members)}" for name, members in catalog["enums"].items())
     parts.append(f'"enums":{{\n{enums}\n}}')
     for key in ("fields", "flags"):

@@ -166,9 +166,9 @@ _FOREIGN: Mapping[str, tuple[str, FlagKind, Mapping[str, Any]]] = {
 
 
 def foreign_flags(fields: Mapping[str, FieldShape]) -> dict[str, str]:
-    """Flags of another name than their field that a jaxlib with these fields can have -> the field, "" for none.
+    """Flags that a jaxlib with these fields can have under another name -> their field, "" for none.
 
-    Where the field they write is missing, such a flag is an ordinary one with a field of its own, or is not there.
+    Where the field is missing, such a flag is an ordinary one with a field of its own, or is not there.
     """
     return {name: field for name, (field, _, _) in _FOREIGN.items() if not field or field in fields}
 

@@ -1,7 +1,7 @@
 """Text to bool, integer, float and duration, by the rules of the C++ functions XLA uses.
 
-Mirrors xla/tsl/util/command_line_flags.cc, absl/strings/numbers.cc and absl/time/duration.cc. Invariant: None
-means that the text is bad; no text of any length takes more than linear time or raises.
+Mirrors xla/tsl/util/command_line_flags.cc, absl/strings/numbers.cc and absl/time/duration.cc. Invariant:
+None means that the text is bad; no text of any length takes more than linear time or raises.
 """
 
 from __future__ import annotations

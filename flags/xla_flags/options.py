@@ -79,9 +79,8 @@ def enum_class(full_name: str, members: tuple[str, ...]) -> type[enum.StrEnum]:
 
 @functools.cache
 def _derived(full_name: str, members: tuple[str, ...]) -> type[enum.StrEnum]:
-    derived: type[enum.StrEnum] = enum.StrEnum(
-        full_name.rpartition(".")[2], [(name, name) for name in members]
-    )  # type: ignore[assignment]
+    functional: Any = enum.StrEnum
+    derived: type[enum.StrEnum] = functional(full_name.rpartition(".")[2], [(name, name) for name in members])
     return derived
 
 

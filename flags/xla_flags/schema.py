@@ -1,7 +1,8 @@
 """What a given jaxlib knows: its flags, how each reads its value, and the DebugOptions fields they write.
 
-Mirrors xla/debug_options_flags.cc as tables in `data/`, one per jaxlib. Invariant: a `Catalog` never changes,
-and all that differs between jaxlibs is in it; code that parses asks for a kind or a field, never a version.
+Mirrors xla/debug_options_flags.cc as tables in `data/`, one per jaxlib. Invariant: a `Catalog` never
+changes, and all that differs between jaxlibs is in it; code that parses asks for a kind or a field, never a
+version.
 """
 
 from __future__ import annotations
@@ -109,6 +110,17 @@ _APPENDING = frozenset(
 )
 
 
+class OptionRule(enum.StrEnum):
+    """What a compiler option that jax takes for itself must be."""
+
+    BYTES = "bytes"
+    BOOL = "bool"
+    INT32 = "int32"
+    FLOAT = "float"
+    EFFORT_LEVEL = "effort_level"
+    """A member of jax's CompilerEffortLevel, by name or by number."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class EnumSpec:
     """A proto enum.
@@ -211,6 +223,9 @@ class Catalog:
       flags: name -> flag, in the order of XLA's table (the order of `--help`).
       fields: name -> field, in the order of the field numbers.
       enums: full name -> enum, of all fields, and `xla.PrimitiveType`, which one flag reads.
+      jax_options: compiler options that jax takes for itself -> what they must be.
+      quirks: how compiler options differ: `positive_float_options` (only positive normal floats are taken),
+        `numbers_as_int` (objects that are no Python number become integers).
       exact: False if this was derived for a version whose flags nobody recorded; see `FlagSpec.presumed`.
     """
 
@@ -218,6 +233,8 @@ class Catalog:
     flags: Mapping[str, FlagSpec]
     fields: Mapping[str, FieldSpec]
     enums: Mapping[str, EnumSpec]
+    jax_options: Mapping[str, OptionRule]
+    quirks: frozenset[str] = frozenset()
     exact: bool = True
 
     def __repr__(self) -> str:
@@ -309,4 +326,12 @@ def _from_json(data: Mapping[str, Any]) -> Catalog:
             fields[target] if target else None,
             **(extra[0] if extra else {}),
         )
-    return Catalog(data["jaxlib"], flags, fields, enums, data.get("exact", True))
+    return Catalog(
+        version=data["jaxlib"],
+        flags=flags,
+        fields=fields,
+        enums=enums,
+        jax_options={name: OptionRule(rule) for name, rule in data["jax_options"].items()},
+        quirks=frozenset(data["quirks"]),
+        exact=data.get("exact", True),
+    )

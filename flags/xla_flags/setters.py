@@ -1,7 +1,8 @@
 """What each kind of flag does with its value.
 
-Mirrors the setters of xla/debug_options_flags.cc. Invariant: a setter either writes its field and returns None,
-or returns why the value is bad, having logged what XLA logs. Where XLA ends the process, it raises `FatalValue`.
+Mirrors the setters of xla/debug_options_flags.cc. Invariant: a setter either writes its field and returns
+None, or returns why the value is bad, having logged what XLA logs. Where XLA ends the process, it raises
+`FatalValue`.
 """
 
 from __future__ import annotations

@@ -178,9 +178,10 @@ def _primitive_type(text: str, scratch: Scratch) -> str:
     if upper in types.numbers:
         return upper
     number = parse_int(text)
-    if number not in types.names:
+    known = None if number is None else types.names.get(number)
+    if known is None:
         raise FatalValue(f"Invalid op_type (PrimitiveType): {text}")
-    return types.names[number]
+    return known
 
 
 def thunk_id_ranges(flag: FlagSpec, value: str, scratch: Scratch) -> str | None:

@@ -1,7 +1,8 @@
 """The text of `XLA_FLAGS`, or of the file it names, cut into tokens with their positions.
 
-Mirrors xla/parse_flags_from_env.cc. Invariant: every character of the text is white space between tokens, or
-part of exactly one token, or of the one `ignored` rest; nothing is reported as read that XLA does not read.
+Mirrors xla/parse_flags_from_env.cc. Invariant: every character of the text is white space between tokens,
+or part of exactly one token, or of the one `ignored` rest; nothing is reported as read that XLA does not
+read.
 """
 
 from __future__ import annotations
