@@ -166,9 +166,12 @@ def _worker_environ(environ: Mapping[str, str], flags: str) -> dict[str, str]:
 def _run_worker(directory: Path, environ: Mapping[str, str], timeout_s: float) -> int:
     command = [sys.executable, "-m", "jax_cmdbuf.executable.compile_worker", str(directory)]
     with (directory / "log").open("wb") as log:
-        worker = subprocess.Popen(
-            command, env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-        )
+        try:
+            worker = subprocess.Popen(
+                command, env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        except OSError as error:
+            raise CompileError(f"cannot start the compiling process: {error.strerror or error}") from error
         try:
             return worker.wait(timeout_s)
         except subprocess.TimeoutExpired:

@@ -12,6 +12,7 @@ import importlib.util
 import inspect
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -60,7 +61,10 @@ def compile_function(
     arguments, keywords = _arguments(namespace, program, where, function, shapes, mesh)
     program, arguments, keywords = _prepare(program, arguments, keywords)
     arguments, keywords, notes = place(program, arguments, keywords, mesh, shard)
-    lowered = _lower(program, arguments, keywords, mesh, where)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        lowered = _lower(program, arguments, keywords, mesh, where)
+    notes += _donation_notes(caught)
     paths = argument_paths(lowered.compiler_ir()), result_paths(lowered.compiler_ir())
     try:
         executable = lowered.compile(compiler_options=options).runtime_executable()
@@ -229,6 +233,12 @@ def _lower(program: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], m
         if type(explained) is not CompileError or "remove the callback" in str(explained):
             raise explained from error
         raise _users_fault(f"tracing {where}", error) from error
+
+
+def _donation_notes(caught: Sequence[warnings.WarningMessage]) -> tuple[str, ...]:
+    """JAX's warning that a donation does nothing, which decides whether a result's address can stay."""
+    messages = dict.fromkeys(one_line(str(each.message)) for each in caught)
+    return tuple(f"JAX: {each.split(' See ')[0]}" for each in messages if "donated buffers" in each)
 
 
 def _users_fault(what: str, error: BaseException) -> InputError:

@@ -7,11 +7,12 @@ unless the request overrides them.
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
 from jax_cmdbuf._jax import compile_stablehlo, hlo_text_to_stablehlo, parse_mlir
-from jax_cmdbuf.errors import CompileError, InputError
+from jax_cmdbuf.errors import InputError
 from jax_cmdbuf.executable.compile_devices import Compiled, topology_devices
 from jax_cmdbuf.executable.compile_log import explain, one_line
 
@@ -36,12 +37,17 @@ def compile_module(
     """
     module = _parse(text, name)
     replicas, partitions = _count(module, "mhlo.num_replicas"), _count(module, "mhlo.num_partitions")
+    if partitions == 1:
+        partitions = _mesh_size(text)
     if devices is not None and devices != replicas * partitions:
         replicas, partitions = 1, devices
     gpus = topology_devices(target_text, replicas * partitions)
     arguments, results = argument_paths(module), result_paths(module)
     try:
-        executable = compile_stablehlo(module, gpus, _compile_options(replicas, partitions, options))
+        compile_options = _compile_options(replicas, partitions, options)
+        # XLA dies over a module with GSPMD's shardings that is given to Shardy.
+        compile_options.executable_build_options.use_shardy_partitioner = "sdy." in text
+        executable = compile_stablehlo(module, gpus, compile_options)
         return Compiled(executable.serialize(), arguments, results)
     except Exception as error:  # jaxlib's errors have no common base between releases
         raise explain(str(error)) from error
@@ -64,6 +70,12 @@ def _parse(text: str, name: str) -> Any:
 def _count(module: Any, attribute: str) -> int:
     attributes = module.operation.attributes
     return int(attributes[attribute].value) if attribute in attributes else 1
+
+
+def _mesh_size(text: str) -> int:
+    """Devices of the largest Shardy mesh: HLO text that JAX prints has no other trace of their number."""
+    meshes = re.findall(r"#sdy\.mesh<\[([^\]]*)\]", text)
+    return max((math.prod(map(int, re.findall(r"=(\d+)", mesh))) for mesh in meshes), default=1)
 
 
 def _compile_options(replicas: int, partitions: int, options: dict[str, str]) -> Any:
@@ -106,7 +118,7 @@ def _main(module: Any) -> Any:
     for operation in module.body.operations:
         if "sym_name" in operation.attributes and operation.attributes["sym_name"].value == "main":
             return operation
-    raise CompileError("the module has no function named main")
+    raise InputError("the module has no function named main")
 
 
 def _location_name(location: str) -> str | None:
