@@ -21,7 +21,7 @@ TREE = {
 def test_the_drawing_is_the_tree():
     drawn = []
     parents = []
-    for indent, name in re.findall(r"^    ([│├└─ ]*)(\w+Error)\b", errors.__doc__ or "", re.MULTILINE):
+    for indent, name in re.findall(r"^([│├└─ ]*)(\w+Error)\b", inspect.getdoc(errors) or "", re.MULTILINE):
         depth = len(indent) // 4
         parents[depth:] = [name]
         drawn.append((name, parents[depth - 1] if depth else "Exception"))
