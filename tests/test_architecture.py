@@ -56,7 +56,10 @@ CHOOSES_BACKEND = "jax_cmdbuf.api.session"
 WITHOUT_MODULE = {
     "tests/test_architecture.py": "judges the whole tree",
 }
-WITHOUT_MODULE_FOLDERS = ("tests/groundtruth/",)  # replays of recorded behaviour, through many modules
+WITHOUT_MODULE_FOLDERS = (
+    "tests/groundtruth/",  # replays of recorded behaviour, through many modules
+    "tests/gpu/",  # whole programs on a CUDA device, compared with XLA
+)
 
 MAX_LINES = 400
 MAX_FUNCTION_LINES = 50
