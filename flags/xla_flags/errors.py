@@ -1,8 +1,9 @@
 """What this package raises when it cannot answer; a bad flag is an answer and raises nothing.
 
-XlaFlagsError ├── UnknownJaxlibError no catalog is shipped for that version, or no jaxlib is installed ├──
-CatalogError a catalog, or the descriptors in a jaxlib, cannot be read └── ProcessWouldEndError the options
-were asked of flags with which XLA would end the process
+XlaFlagsError
+├── UnknownJaxlibError      no catalog is shipped for that version, or no jaxlib is installed
+├── CatalogError            a catalog, or the descriptors in a jaxlib, cannot be read
+└── ProcessWouldEndError    the options were asked of flags with which XLA would end the process
 """
 
 from __future__ import annotations

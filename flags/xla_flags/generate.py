@@ -40,6 +40,10 @@ class FieldFact(NamedTuple):
     xla_default: Any
 
 
+PASS_LISTS = ("xla_disable_hlo_passes", "xla_enable_hlo_passes_only")
+"""The flags whose entries some jaxlibs check and others do not."""
+
+
 class OptionFacts(NamedTuple):
     """What is peculiar to compiler options; see `schema.Catalog`."""
 

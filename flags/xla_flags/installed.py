@@ -22,9 +22,17 @@ from typing import Any
 
 from xla_flags.descriptors import Types, embedded_file, read_file
 from xla_flags.errors import CatalogError, UnknownJaxlibError
-from xla_flags.generate import PROTO_FILES, FieldFact, FlagFact, OptionFacts, catalog_json, field_shapes
+from xla_flags.generate import (
+    PASS_LISTS,
+    PROTO_FILES,
+    FieldFact,
+    FlagFact,
+    OptionFacts,
+    catalog_json,
+    field_shapes,
+)
 from xla_flags.kinds import FieldShape, foreign_flags
-from xla_flags.schema import Catalog, FieldSpec, shipped_versions, version_key
+from xla_flags.schema import Catalog, FieldSpec, FlagKind, shipped_versions, version_key
 
 CACHE_FORMAT = 1
 """Raised when a derived catalog of the same library would come out differently."""
@@ -145,11 +153,22 @@ def flag_like_strings(library: Path) -> frozenset[str]:
         return frozenset(str(each[:-1], "ascii") for each in re.findall(rb"xla_[a-z0-9_]+\0", content))
 
 
-def derive(version: str, library: Path) -> dict[str, Any]:
-    """A catalog, in the form of `data/`, of a jaxlib that nobody recorded."""
+def _has_text(library: Path, text: bytes) -> bool:
+    with _mapped(library) as content:
+        return content.find(text) >= 0
+
+
+def derive(version: str, library: Path, nearest: Catalog | None = None) -> dict[str, Any]:
+    """A catalog, in the form of `data/`, of a jaxlib that nobody recorded.
+
+    Args:
+      version: of that jaxlib.
+      library: its shared object.
+      nearest: the catalog to take the rest from; None: the shipped one of the nearest version.
+    """
     types = read_types(library)
     shapes = field_shapes(types)
-    nearest = Catalog.for_jaxlib(_nearest(version))
+    nearest = Catalog.for_jaxlib(nearest_version(version)) if nearest is None else nearest
     fields = [
         FieldFact(
             name,
@@ -165,17 +184,20 @@ def derive(version: str, library: Path) -> dict[str, Any]:
     flags = _flags(nearest, {name: shape for name, (_, shape) in shapes.items()}, flag_like_strings(library))
     data = catalog_json(version, flags, fields, types.enums, OptionFacts(nearest.jax_options, nearest.quirks))
     known = {flag.name: flag for flag in nearest.flags.values()}
+    passes_checked = _has_text(library, b"in HLO pass filter entry")
     for row in data["flags"]:
         # How a flag reads is copied where it was observed, and presumed where it is new.
         old = known.get(row[0])
         if old is not None and old.type == row[2] and (old.field.name if old.field else "") == row[4]:
             row[1] = str(old.kind)
+        if row[0] in PASS_LISTS:
+            row[1] = str(FlagKind.PASS_LIST if passes_checked else FlagKind.COMMA_LIST)
         extra = row.pop() if isinstance(row[-1], dict) else {}
         row.append({**extra, "presumed": True})
     return {**data, "exact": False}
 
 
-def _nearest(version: str) -> str:
+def nearest_version(version: str) -> str:
     """The newest shipped version that is not newer, else the oldest."""
     not_newer = [each for each in shipped_versions() if version_key(each) <= version_key(version)]
     return not_newer[-1] if not_newer else shipped_versions()[0]
