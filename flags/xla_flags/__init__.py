@@ -6,9 +6,12 @@ Names are loaded on first use, so that importing the package costs nothing.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
 
+# As typing.TYPE_CHECKING, without the time that importing typing takes.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from xla_flags.compiler_options import CompilerOptionsResult as CompilerOptionsResult
     from xla_flags.compiler_options import check_compiler_options as check_compiler_options
     from xla_flags.diagnostics import Diagnostic as Diagnostic

@@ -16,12 +16,15 @@ BLANK = " \t\n\v\f\r"
 INT32_MAX = (1 << 31) - 1
 INT64_MAX = (1 << 63) - 1
 
-_INT = re.compile(r"[ \t-\r]*+([+-]?)0*+([0-9]*+)(?<=[0-9])[ \t-\r]*+")
-_SPECIAL = re.compile(r"inf(?:inity)?|nan(?:\([a-z0-9_]*+\))?", re.IGNORECASE | re.ASCII)
-_DECIMAL = re.compile(r"(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?")
-_HEX = re.compile(r"0[xX](?=\.?[0-9a-fA-F])([0-9a-fA-F]*+)(?:\.([0-9a-fA-F]*+))?(?:[pP]([+-]?)([0-9]++))?")
-_DURATION = re.compile(r"[+-]?(?:0|inf|(?:(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:ns|us|ms|s|m|h))++)")
-_DURATION_NUMBER = re.compile(r"([0-9]*+)(?:\.[0-9]*+)?[a-z]++")
+# Kept as text: few values need them, and `re` compiles and keeps them when one does.
+_SPECIAL = r"(?ai)inf(?:inity)?|nan(?:\([a-z0-9_]*+\))?"
+_DECIMAL = r"(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?"
+_HEX = r"0[xX](?=\.?[0-9a-fA-F])([0-9a-fA-F]*+)(?:\.([0-9a-fA-F]*+))?(?:[pP]([+-]?)([0-9]++))?"
+_DURATION = r"[+-]?(?:0|inf|(?:(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:ns|us|ms|s|m|h))++)"
+_DURATION_NUMBER = r"([0-9]*+)(?:\.[0-9]*+)?[a-z]++"
+_MAX_DIGITS = len(str(INT64_MAX))
+
+_BOOLS = {"true": True, "false": False, "1": True, "0": False}
 
 _TO_UPPER = {code: code - 32 for code in range(ord("a"), ord("z") + 1)}
 _TO_LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
@@ -39,20 +42,24 @@ def ascii_lower(text: str) -> str:
 
 def parse_bool(text: str) -> bool | None:
     """`true` or `false` in any case, or exactly `1` or `0`."""
-    if text in ("1", "0"):
-        return text == "1"
-    lower = ascii_lower(text) if len(text) <= len("false") else ""
-    return {"true": True, "false": False}.get(lower)
+    known = _BOOLS.get(text)
+    if known is None and len(text) <= len("false"):
+        known = _BOOLS.get(ascii_lower(text))
+    return known
 
 
 def parse_int(text: str, maximum: int = INT64_MAX) -> int | None:
     """A decimal integer from `-maximum - 1` to `maximum`, blanks around it allowed."""
-    match = _INT.fullmatch(text)
-    # Nothing of more than 19 significant digits fits, and int() is not linear.
-    if match is None or len(match[2]) > len(str(INT64_MAX)):
+    digits = text.strip(BLANK)
+    negative = digits.startswith("-")
+    if digits.startswith(("+", "-")):
+        digits = digits[1:]
+    if not (digits.isascii() and digits.isdigit()):
         return None
-    value = int(match[2] or 0)
-    value = -value if match[1] == "-" else value
+    # Nothing of more than 19 significant digits fits, and int() is not linear.
+    if len(digits) > _MAX_DIGITS and len(digits := digits.lstrip("0")) > _MAX_DIGITS:
+        return None
+    value = -int(digits or "0") if negative else int(digits or "0")
     return value if -maximum - 1 <= value <= maximum else None
 
 
@@ -63,11 +70,11 @@ def parse_float32(text: str) -> float | None:
     if body.startswith(("+", "-")):
         body = body[1:]
     magnitude: float
-    if _SPECIAL.fullmatch(body):
+    if re.fullmatch(_SPECIAL, body):
         magnitude = math.nan if body[0] in "nN" else math.inf
-    elif match := _HEX.fullmatch(body):
+    elif match := re.fullmatch(_HEX, body):
         magnitude = _round_hex(match[1], match[2] or "", match[3], match[4] or "0")
-    elif _DECIMAL.fullmatch(body):
+    elif re.fullmatch(_DECIMAL, body):
         magnitude = _round_decimal(body)
     else:
         return None
@@ -136,6 +143,6 @@ def _round_hex(whole: str, fraction: str, sign: str | None, exponent: str) -> fl
 
 def is_duration(text: str) -> bool:
     """Whether absl reads it as a duration: a sign, then `0`, `inf`, or numbers each with a unit."""
-    if _DURATION.fullmatch(text) is None:
+    if re.fullmatch(_DURATION, text) is None:
         return False
-    return all(parse_int(match[1] or "0") is not None for match in _DURATION_NUMBER.finditer(text))
+    return all(parse_int(match[1] or "0") is not None for match in re.finditer(_DURATION_NUMBER, text))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from xla_flags.descriptors import FieldType, MessageType, Types, decode, read_file
-from xla_flags.generate import DEBUG_OPTIONS, FieldFact, FlagFact, OptionFacts, catalog_json, field_shapes
+from xla_flags.generate import DEBUG_OPTIONS, FieldFact, OptionFacts, catalog_json, field_shapes
 from xla_flags.installed import derive, embedded_files, nearest_version, read_types
 from xla_flags.kinds import FieldShape
 from xla_flags.probe import Answer, Probe

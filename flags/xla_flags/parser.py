@@ -12,7 +12,7 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from xla_flags.diagnostics import Diagnostic
 from xla_flags.errors import ProcessWouldEndError
@@ -33,8 +33,7 @@ class Outcome(enum.StrEnum):
     """The process ends with `Flag parsing failed.` and a part of the flag table."""
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(NamedTuple):
     """A token that named a known flag, and what became of its value.
 
     Attributes:
@@ -212,8 +211,10 @@ class _Walk:
         except FatalValue as fatal:
             self.assignments.append(Assignment(token, flag, value, str(fatal), tuple(log[logged:])))
             raise
-        self.bad = self.bad or error is not None
-        self.assignments.append(Assignment(token, flag, value, error, tuple(log[logged:])))
+        if error is not None:
+            self.bad = True
+        lines = tuple(log[logged:]) if len(log) > logged else ()
+        self.assignments.append(Assignment(token, flag, value, error, lines))
 
 
 def _verdict(source: Source, tokens: Tokens, walk: _Walk) -> tuple[Outcome, str | None]:

@@ -13,11 +13,14 @@ import functools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from xla_flags.errors import CatalogError, UnknownJaxlibError
 from xla_flags.options import enum_class
+
+DATA = Path(__file__).parent / "data"
+"""Where the shipped catalogs are."""
 
 NO_MEMBERS: Mapping[str, str] = {}
 
@@ -279,8 +282,7 @@ class Catalog:
 @functools.cache
 def shipped_versions() -> tuple[str, ...]:
     """The jaxlib versions with a shipped catalog, oldest first."""
-    names = (entry.name for entry in resources.files("xla_flags").joinpath("data").iterdir())
-    found = [name[len("catalog-") : -len(".json")] for name in names if name.startswith("catalog-")]
+    found = [path.stem.removeprefix("catalog-") for path in DATA.glob("catalog-*.json")]
     return tuple(sorted(found, key=version_key))
 
 
@@ -298,8 +300,7 @@ def _shipped(version: str) -> Catalog:
     if version not in shipped_versions():
         known = ", ".join(shipped_versions())
         raise UnknownJaxlibError(f"no flag catalog is shipped for jaxlib {version!r}; there are: {known}")
-    text = resources.files("xla_flags").joinpath("data", f"catalog-{version}.json").read_text("utf-8")
-    return Catalog.from_json(json.loads(text))
+    return Catalog.from_json(json.loads((DATA / f"catalog-{version}.json").read_bytes()))
 
 
 def _from_json(data: Mapping[str, Any]) -> Catalog:

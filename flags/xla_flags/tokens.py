@@ -156,12 +156,10 @@ def _read_mapping(name: str, files: Mapping[str, str | bytes]) -> str | bytes | 
     return b"" if directory else None
 
 
-# One token: a name, then `=` and an opening quote, or all up to the next white space. NUL counts as one of
-# the name's characters and as a quote, because XLA asks strchr() about it.
-_NAME = re.compile(r"[A-Za-z0-9_\-\0]*")
-_BLANK = re.compile(r"[ \t\r\n]*")
-_BARE = re.compile(r"[^ \t\r\n]*")
-_QUOTES = "'\"\0"
+# A name, then `=` and an opening quote, or all up to the next white space. NUL counts as one of the name's
+# characters and as a quote, because XLA asks strchr() about it.
+_TOKEN = re.compile(r"(-[A-Za-z0-9_\-\0]*+)(?:=(['\"\0])|([^ \t\r\n]*+)[ \t\r\n]*+)")
+_BLANK = re.compile(r"[ \t\r\n]*+")
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _DOUBLE_QUOTED = re.compile(r'(?:[^"\\]++|\\.)*+', re.DOTALL)
 
@@ -173,32 +171,43 @@ def tokenize(text: str) -> Tokens:
       text: flags, not a file name; any characters.
     """
     tokens: list[Token] = []
-    position = _BLANK.match(text).end()  # type: ignore[union-attr]
-    while position < len(text) and text[position] == "-":
-        token = _token(text, position)
-        tokens.append(token)
-        position = _BLANK.match(text, token.span.end).end()  # type: ignore[union-attr]
+    position = _end(_BLANK, text, 0)
+    while match := _TOKEN.match(text, position):
+        if match.end(2) < 0:
+            tokens.append(_bare(match))
+            position = match.end()
+        else:
+            tokens.append(token := _quoted(match))
+            position = _end(_BLANK, text, token.span.end)
     if position < len(text):
         return Tokens(tuple(tokens), position, Span(position, len(text)))
     return Tokens(tuple(tokens), None, None)
 
 
-def _token(text: str, start: int) -> Token:
-    """The token that begins at `start`."""
-    head = _NAME.match(text, start).end()  # type: ignore[union-attr]
-    if text.startswith("=", head) and head + 1 < len(text) and text[head + 1] in _QUOTES:
-        return _quoted(text, start, head + 2, text[head + 1])
-    end = _BARE.match(text, head).end()  # type: ignore[union-attr]
-    whole = text[start:end]
-    equals = whole.find("=")
+def _end(pattern: re.Pattern[str], text: str, start: int) -> int:
+    """Where a match ends of a pattern that matches everywhere, be it nothing."""
+    match = pattern.match(text, start)
+    return start if match is None else match.end()
+
+
+def _bare(match: re.Match[str]) -> Token:
+    """A token that extends to the next white space, of a match of `_TOKEN`."""
+    name, _, rest = match.groups()
+    start, end = match.span(3)
+    # No name holds `=`.
+    equals = rest.find("=")
     value_start = end if equals < 0 else start + equals + 1
-    return Token(whole.partition("\0")[0], Span(start, end), value_start)
+    text = name + rest
+    if "\0" in text:
+        text = text.partition("\0")[0]
+    return Token(text, Span(match.start(), end), value_start)
 
 
-def _quoted(text: str, start: int, value_start: int, quote: str) -> Token:
-    """A token with a quoted value, whose first character is at `value_start`."""
+def _quoted(match: re.Match[str]) -> Token:
+    """A token with a quoted value, of a match of `_TOKEN` that ends after the opening quote."""
+    text, quote, value_start = match.string, match[2], match.end()
     if quote == '"':
-        end = _DOUBLE_QUOTED.match(text, value_start).end()  # type: ignore[union-attr]
+        end = _end(_DOUBLE_QUOTED, text, value_start)
         closed = text.startswith('"', end)
         # A backslash that is the very last character has nothing to escape and stays.
         end = end if closed else len(text)
@@ -208,5 +217,5 @@ def _quoted(text: str, start: int, value_start: int, quote: str) -> Token:
         closed = end >= 0
         end = end if closed else len(text)
         value = text[value_start:end]
-    whole = (text[start : value_start - 1] + value).partition("\0")[0]
-    return Token(whole, Span(start, end + closed), value_start, quote, closed)
+    whole = f"{match[1]}={value}".partition("\0")[0]
+    return Token(whole, Span(match.start(), end + closed), value_start, quote, closed)
