@@ -22,8 +22,8 @@ OUT = Path("tests/data/executable")
 # "005: kSequential [prev=...] 003: kCopy ...": a sequential thunk's first child follows on the same line.
 _ENTRY = re.compile(r"(\d{3,}): (k\w+)\s*\[([^]]*)\]")
 _HEADER = re.compile(r"\s*(condition|body|true_branch|false_branch|branch_\d+):\s*$")
-_ALLOCATION = re.compile(r"allocation (\d+): size (\d+)(?:, color (\d+))?, page \d+(.*):$")
-_VALUE = re.compile(r" value: <\d+ (\S+?)(?:\{[^}]*\})? @")
+_ALLOCATION = re.compile(r"allocation (\d+): size (\d+)(?:, color (\d+))?(?:, page \d+)?(.*):$")
+_VALUE = re.compile(r" value: <\d+ (\S+?)(?:\{[^}]*\})?(?: \(phi\))? @")
 _DEVICE_FIELDS = ("runtime_version", "driver_version", "compile_time_toolkit_version")
 
 
@@ -73,7 +73,7 @@ def _wants_list(entry: list[Any]) -> bool:
 
 
 def allocations(text: str) -> list[Any]:
-    """The buffer assignment's table: [size, color, class, parameter number, parameter leaf, live out, value names]."""
+    """The allocation table: [size, color, class, parameter number, parameter leaf, live out, value names]."""
     table: list[Any] = []
     for line in text.splitlines():
         if found := _ALLOCATION.match(line):

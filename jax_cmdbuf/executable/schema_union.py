@@ -59,9 +59,11 @@ def add_missing(installed: Mapping[str, _File], fragments: Iterable[_File]) -> d
 
 def _types(files: Iterable[_File]) -> dict[str, _File]:
     """Full name of each top-level message and enum -> its file."""
-    return {
-        f"{file.package}.{one.name}": file for file in files for one in (*file.message_type, *file.enum_type)
-    }
+    homes: dict[str, _File] = {}
+    for file in files:
+        homes.update({f"{file.package}.{message.name}": file for message in file.message_type})
+        homes.update({f"{file.package}.{enum.name}": file for enum in file.enum_type})
+    return homes
 
 
 def _file_like(merged: dict[str, _File], fragment: _File) -> _File:
