@@ -116,7 +116,6 @@ class ReusePredictor:
         self._active: set[int] = set()
         self._seen: set[int] = set()
         self._reserved: list[range] = []
-        self._doubted: _PendingFree | None = None
 
     def allocate(self, size: int, recorded: int) -> int | None:
         """Predicts the address of ``size`` bytes, then takes note that it was ``recorded``.
@@ -156,19 +155,19 @@ class ReusePredictor:
             self._drop(free)
 
     def _learn_from_miss(self, expected: _PendingFree, recorded: int) -> None:
-        """Brings the queue back in line with the allocator that was recorded.
+        """Brings the queue back in line after a completion of frees that the steps do not show.
 
-        It chose a free while we knew an older one: lines of two threads may have changed places, which
-        happens once; if the same one is passed over again, it and all before the chosen one have been
-        completed. It chose no free at all: all have been.
+        The rule has no exceptions, so the expected free, and whatever was freed before it, had been
+        completed. If the allocator chose another pending free, so had all of that size before the chosen
+        one; if it chose none, all.
         """
         chosen = self._pending_at.get(recorded)
-        if chosen is not None and self._doubted is not expected:
-            self._doubted = expected
-            return
-        for free in list(self._pending):
-            if free is chosen:
-                break
+        completed = list(self._pending)
+        if chosen is not None and chosen.reuse_key == expected.reuse_key:
+            older = completed[: completed.index(chosen)]
+            last = max(index for index, free in enumerate(older) if free.reuse_key == expected.reuse_key)
+            completed = older[: last + 1]
+        for free in completed:
             self._drop(free)
 
     def _drop(self, free: _PendingFree) -> None:

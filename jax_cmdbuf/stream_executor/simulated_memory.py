@@ -139,6 +139,10 @@ class SimulatedVirtualMemory:
         """Makes the next reservations begin at these addresses, one each."""
         self._chosen.extend(addresses)
 
+    def choose_nothing(self) -> None:
+        """Forgets chosen addresses that were not used; the device chooses again."""
+        self._chosen.clear()
+
     @property
     def is_empty(self) -> bool:
         """Whether nothing is reserved, mapped or held."""

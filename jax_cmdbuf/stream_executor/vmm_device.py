@@ -222,14 +222,15 @@ class VmmDevice:
     def _release(self, slot: Slot) -> None:
         """Releases the handles of a pending operation the stream has passed.
 
-        After a refusal by the driver it stays pending and unusable, and the next wait tries the rest again.
+        After a refusal by the driver it stays pending, and the next wait tries the rest again. Of an
+        allocation some handles may be gone by then, so nothing may reuse it.
         """
-        self.deferred.begin_release(slot)
         if isinstance(slot, ReservationAlias):
             slot.close()
             slot.record.alias = None
             self.slots.remove(slot)
         else:
+            self.deferred.begin_release(slot)
             if slot.alias is not None:
                 # Its unmap was called before the free, so the stream has passed it as well.
                 self._release(slot.alias)
@@ -253,7 +254,6 @@ class VmmDevice:
         if (
             alias is None
             or not alias.stale_seqno
-            or alias.releasing
             or alias.address.size != size
             or alias.address.opaque != reservation.address.opaque + offset
         ):
@@ -308,7 +308,7 @@ class VmmDevice:
             )
         if holder is not None and not holder.stale_seqno:
             raise _already_tracked(target)
-        if alias is not None and (alias is not holder or alias.releasing):
+        if alias is not None and alias is not holder:
             return alias
         return None if holder is alias else holder
 

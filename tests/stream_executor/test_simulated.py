@@ -135,7 +135,10 @@ class TestAliases:
             executor.create_stream().check_aliases([(alias.address, address)])
 
     def test_the_offset_counts(self, executor):
-        reservation, allocation = executor.create_reservation(4 * GRANULE), executor.create_allocation(GRANULE)
+        reservation, allocation = (
+            executor.create_reservation(4 * GRANULE),
+            executor.create_allocation(GRANULE),
+        )
         first = reservation.map_to(0, GRANULE, allocation).address
         second = reservation.map_to(GRANULE, GRANULE, allocation).address
         stream = executor.create_stream()

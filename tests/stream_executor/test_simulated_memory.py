@@ -143,7 +143,11 @@ class TestPhysicalMemory:
         assert memory.needless_unmaps == 1
 
 
-@given(st.lists(st.tuples(st.integers(0, 7), st.integers(1, 3)), max_size=12), st.integers(0, 9), st.integers(1, 4))
+@given(
+    st.lists(st.tuples(st.integers(0, 7), st.integers(1, 3)), max_size=12),
+    st.integers(0, 9),
+    st.integers(1, 4),
+)
 def test_resolve_agrees_with_a_table_of_granules(mappings, start, length):
     memory = SimulatedVirtualMemory(SimulatedDriver(), total_bytes=1 << 40)
     memory.choose_addresses(16 * GRANULE)

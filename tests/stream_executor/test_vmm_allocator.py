@@ -229,6 +229,39 @@ class TestExhaustion:
         device.map(held, 0)
         assert device.calls() == before
 
+    def test_memory_goes_with_its_stale_alias(self):
+        device = Device(budget=2 * GRANULE)
+        source = device.allocate()
+        device.map(source, 0)
+        device.unmap(0)
+        device.free(source)
+        device.allocate(2 * GRANULE)
+        assert device.executor.memory.used_bytes == 2 * GRANULE
+        assert device.allocator.statistics(0).pending == 0
+
+    def test_what_was_taken_back_and_freed_again_during_the_wait_stays(self):
+        device = Device(budget=3 * GRANULE, mode=StreamMode.TOLD, batch=BatchLimits(1, 1))
+        first, other = device.allocate(), device.allocate()
+        device.free(first)
+        device.free(other)
+
+        def interfere(duration):
+            # As another thread would, while the lock is given up.
+            device.stream.mode = StreamMode.ON_WAIT
+            again = device.allocate()
+            assert again == first
+            device.stream.advance()
+            device.stream.submit([again])
+            device.free(again)
+            del device.stream.wait_microseconds
+
+        device.stream.wait_microseconds = interfere
+        with pytest.raises(StatusError):
+            device.allocate(3 * GRANULE)
+        assert device.executor.memory.resolve(first) is not None
+        device.synchronize()
+        assert device.executor.fault is None
+
     def test_when_everything_was_waited_for_it_fails(self):
         device = Device(budget=4 * GRANULE)
         device.free(device.allocate(2 * GRANULE))
@@ -273,6 +306,14 @@ class TestAllocateAt:
         for _ in range(3):
             device.free(device.allocate_at(0))
         assert device.calls() == before
+
+    @pytest.mark.parametrize("call", ["cuMemUnmap", "cuMemRelease"])
+    def test_what_is_half_released_is_not_taken_back(self, device, call):
+        device.free(device.allocate_at(0))
+        device.driver.fail(call)
+        with pytest.raises(DriverError):
+            device.synchronize()
+        device.stream.submit([device.allocate_at(0)])
 
     def test_a_slot_in_use_is_refused(self, device, raises):
         device.allocate_at(0)
