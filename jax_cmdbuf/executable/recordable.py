@@ -32,7 +32,11 @@ class Unsupported:
 
 def unsupported_thunks(executable: Executable) -> tuple[Unsupported, ...]:
     """What stands in the way of running the whole program with our own commands; empty: nothing."""
-    lost = frozenset(each.allocation for each in executable.constants if each.content is None)
+    lost = frozenset(
+        each.allocation
+        for each in executable.constants
+        if each.content is None and executable.allocations[each.allocation].size
+    )
     return tuple(_unsupported(executable.thunks, lost))
 
 

@@ -252,6 +252,7 @@ class _Constants:
 
     def __init__(self, executable: Executable) -> None:
         self._allocations = tuple(each for each in executable.allocations if each.is_constant and each.size)
+        self._contents = {each.allocation: each.content for each in executable.constants if each.content}
         self._lock = threading.Lock()
         self._loaded: dict[se.StreamExecutor, dict[int, DeviceAddress]] = {}
         self._handles: list[MemoryAllocation | MemoryReservation | ScopedMapping] = []
@@ -278,12 +279,15 @@ class _Constants:
             memory = undo.enter_context(executor.create_allocation(total))
             reservation = undo.enter_context(executor.create_reservation(total))
             mapping = undo.enter_context(reservation.map_to(0, memory.size, memory))
+            addresses = {
+                allocation.index: mapping.address.slice(offsets[allocation.index], allocation.size)
+                for allocation in self._allocations
+            }
+            for index, content in self._contents.items():
+                executor.write(addresses[index], content)
             undo.pop_all()
         self._handles += [mapping, reservation, memory]
-        return {
-            allocation.index: mapping.address.slice(offsets[allocation.index], allocation.size)
-            for allocation in self._allocations
-        }
+        return addresses
 
     def close(self) -> None:
         """Releases the memory."""
