@@ -49,7 +49,7 @@ def live_program(
     if not callable(program):
         raise InputError(f"cannot plan a {type(program).__name__}: give a jitted function and its arguments")
     jitted = program if hasattr(program, "trace") else jax.jit(program)
-    if native and _DRIVER.exists() and jax.default_backend() == "gpu":
+    if native and _has_gpu():
         lowered = jitted.lower(*args, **kwargs)
         module = lowered.compiler_ir()
         return (
@@ -59,6 +59,10 @@ def live_program(
         )
     shapes, keywords = jax.tree.map(_shape_of, (args, kwargs))
     return _as_text(jitted.trace(*shapes, **keywords).lower(lowering_platforms=("cuda",)))
+
+
+def _has_gpu() -> bool:
+    return _DRIVER.exists() and jax.default_backend() == "gpu"
 
 
 def _as_text(lowered: jax.stages.Lowered) -> ModuleSource:

@@ -112,6 +112,8 @@ def plan_source(source: str, options: PlanOptions | None = None, *, must_compile
                 f"{source} is neither a file nor a function: give file.py:function, a serialized executable, "
                 "HLO text or StableHLO text"
             )
+        if module.endswith(".py") and not Path(module).is_file():
+            raise InputError(f"no such file: {module}")
         return _compile_and_plan(FunctionSource(module, function, options.shapes), options)
     if path.suffix == ".py":
         raise InputError(f"which function of {source}? Give {source}:function")

@@ -18,7 +18,7 @@ from jax_cmdbuf.executable.conversion import CommandBuffer
 from jax_cmdbuf.executable.thunks import Thunk
 from jax_cmdbuf.report.model import AllocationRow, ModeSummary, Plan
 from jax_cmdbuf.report.units import bytes_text, flag_text, share_text
-from jax_cmdbuf.runtime.policy import AllocationRole
+from jax_cmdbuf.runtime.policy import AllocationRole, RoleReason
 
 __all__ = ["Detail", "print_plan", "print_warnings", "row_name"]
 
@@ -173,7 +173,7 @@ def _allocations(plan: Plan, detail: Detail) -> RenderableType:
     table.add_column("#", justify="right", style="dim")
     table.add_column("size", justify="right", no_wrap=True)
     table.add_column("kind", no_wrap=True)
-    table.add_column("path or instruction", overflow="fold")
+    table.add_column("path or instruction", overflow="fold", min_width=16)
     table.add_column("commands", justify="right")
     for summary in plan.modes:
         table.add_column(summary.mode.name, no_wrap=True)
@@ -195,12 +195,18 @@ def _allocations(plan: Plan, detail: Detail) -> RenderableType:
         in_use = sum(1 for row in hidden if row.commands)
         what = f"{len(hidden)} more: {in_use} used by commands, {scalars} thread-local"
         table.add_row("…", size, "", what)
-    return Group(Text(), table)
+    reasons = dict.fromkeys(verdict.reason for row in listed for verdict in row.verdicts.values())
+    legend = [Text(f"   {_short(reason)}: {reason.value}", style="dim") for reason in reasons]
+    return Group(Text(), table, *legend)
+
+
+def _short(reason: RoleReason) -> str:
+    return reason.name.lower().replace("_", " ")
 
 
 def _allocation_cells(row: AllocationRow) -> tuple[str, ...]:
     verdicts = row.verdicts.values()
-    reasons = dict.fromkeys(verdict.reason.value for verdict in verdicts)
+    reasons = dict.fromkeys(_short(verdict.reason) for verdict in verdicts)
     return (
         str(row.allocation.index),
         bytes_text(row.allocation.size),
