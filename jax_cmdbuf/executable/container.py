@@ -25,6 +25,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _MAX_SIZE = 1 << 30  # decoded bytes; XLA's own limit for one message is 2 GiB
 _RATIO_FREE, _MAX_GZIP_RATIO = 64 << 20, 256
 _GZIP_STEP = 4 << 20
+_SNIFFED = 64  # every header names its runtime within this many bytes
 _RUNTIME_FIELD, _RUNTIME = 2, b"pjrt_ifrt"
 _MODULE_NAME_FIELD = 7
 # Chunk data verified by checksum; at a few MB/s this bounds the cost, and most executables are far smaller.
@@ -123,6 +124,11 @@ def _gunzip(data: bytes) -> bytes:
             while not member.eof:
                 part = member.decompress(data, _GZIP_STEP)
                 data = member.unconsumed_tail or member.unused_data
+                if (
+                    size < _SNIFFED <= size + len(part)
+                    and _RUNTIME not in b"".join((*parts, part))[:_SNIFFED]
+                ):
+                    raise ContainerError("what it unpacks to has no IFRT header")  # before a bomb goes off
                 size += len(part)
                 parts.append(part)
                 if size > limit:

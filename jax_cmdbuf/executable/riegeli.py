@@ -63,6 +63,8 @@ def read_records(data: bytes, check: HashCheck) -> list[bytes]:
     stream = _without_block_headers(data)
     records: list[bytes] = []
     at = 0
+    if len(stream) < _CHUNK_HEADER:
+        raise ContainerError("it ends before the signature chunk that every Riegeli file begins with")
     while at < len(stream):
         header = stream[at : at + _CHUNK_HEADER]
         if len(header) < _CHUNK_HEADER:

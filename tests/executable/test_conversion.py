@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -79,6 +79,15 @@ def converted(name: str, read: Read, device_of: DeviceOf) -> Conversion:
     return convert(executable, device=executable.device or device_of(name))
 
 
+def flatten(thunks: Iterable[Thunk]) -> Iterator[Thunk]:
+    """The thunks with every command buffer replaced by its commands."""
+    for thunk in thunks:
+        if thunk.kind == COMMAND_BUFFER:
+            yield from thunk.nested[0]
+        else:
+            yield replace(thunk, nested=tuple(tuple(flatten(inner)) for inner in thunk.nested))
+
+
 def test_groups_as_xla_does(grouping_case: str, read: Read, recorded: Recorded, device_of: DeviceOf) -> None:
     expected = recorded(grouping_case)
     found = converted(grouping_case, read, device_of)
@@ -95,6 +104,7 @@ def test_every_thunk_is_recorded_or_left_out_for_a_reason(
 ) -> None:
     executable = read(grouping_case)
     found = converted(grouping_case, read, device_of)
+    assert tuple(flatten(found.sequence)) == executable.thunks
     inside = [one.id for buffer in found.command_buffers for top in buffer.commands for one in top.walk()]
     everything = [one.id for top in executable.thunks for one in top.walk()]
     assert Counter([*inside, *found.left_out]) == Counter(everything)
@@ -102,18 +112,6 @@ def test_every_thunk_is_recorded_or_left_out_for_a_reason(
         assert left.thunk.id == number
         assert left.detail
         assert "\n" not in left.detail
-
-
-def test_flattened_result_is_the_program(grouping_case: str, read: Read, device_of: DeviceOf) -> None:
-    def flatten(thunks: Iterable[Thunk]) -> Iterable[Thunk]:
-        for thunk in thunks:
-            if thunk.kind == COMMAND_BUFFER:
-                yield from thunk.nested[0]
-            else:
-                yield replace(thunk, nested=tuple(tuple(flatten(inner)) for inner in thunk.nested))
-
-    found = converted(grouping_case, read, device_of)
-    assert tuple(flatten(found.sequence)) == read(grouping_case).thunks
 
 
 def kernel(number: int, allocation: int = 0) -> Thunk:

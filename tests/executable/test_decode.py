@@ -31,10 +31,6 @@ def recorded_shape(entries: list[Any]) -> list[Any]:
     ]
 
 
-def test_thunks_are_those_of_the_dump(grouping_case: str, read: Read, recorded: Recorded) -> None:
-    assert shape(read(grouping_case).thunks) == recorded_shape(recorded(grouping_case)["before"])
-
-
 def test_allocations_are_those_of_the_dump(grouping_case: str, read: Read, recorded: Recorded) -> None:
     executable = read(grouping_case)
     table = []
@@ -51,10 +47,22 @@ def test_allocations_are_those_of_the_dump(grouping_case: str, read: Read, recor
     assert table == [row[:6] for row in expected]
     names = {index: set(row[6]) for index, row in enumerate(expected) if row[6]}
     assert {index: set(uses) for index, uses in executable.hlo_uses.items()} == names
+    for constant in executable.constants:
+        assert executable.allocations[constant.allocation].is_constant
+        assert constant.content is not None
+        assert len(constant.content) == executable.allocations[constant.allocation].size
+    outputs = {output.allocation for output in executable.outputs}
+    assert {one.index for one in executable.allocations if one.maybe_live_out} <= outputs
+    count = len(executable.parameter_names)
+    assert count == len(executable.parameter_paths) == len(executable.parameter_shapes)
+    assert {one.parameter_number for one in executable.allocations} - {None} <= set(range(count))
 
 
-def test_release_and_device_are_told(grouping_case: str, read: Read, device_of: Callable[[str], Any]) -> None:
+def test_thunks_release_and_device_are_those_of_the_dump(
+    grouping_case: str, read: Read, recorded: Recorded, device_of: Callable[[str], Any]
+) -> None:
     executable = read(grouping_case)
+    assert shape(executable.thunks) == recorded_shape(recorded(grouping_case)["before"])
     series = {"v10": "0.10", "v11": "0.11"}.get(grouping_case.split("_")[0], "0.12")
     assert executable.jaxlib == series
     assert (executable.device is not None) == (series == "0.12")
@@ -64,25 +72,6 @@ def test_release_and_device_are_told(grouping_case: str, read: Read, device_of: 
         assert executable.device.runtime_version == expected.runtime_version
         assert executable.device.compile_time_toolkit_version == expected.compile_time_toolkit_version
         assert executable.device.platform == "CUDA"
-
-
-def test_constants_have_their_bytes(grouping_case: str, read: Read) -> None:
-    executable = read(grouping_case)
-    for constant in executable.constants:
-        allocation = executable.allocations[constant.allocation]
-        assert allocation.is_constant
-        assert constant.content is not None
-        assert len(constant.content) == allocation.size
-
-
-def test_outputs_and_parameters_name_allocations(grouping_case: str, read: Read) -> None:
-    executable = read(grouping_case)
-    outputs = {output.allocation for output in executable.outputs}
-    assert {one.index for one in executable.allocations if one.maybe_live_out} <= outputs
-    count = len(executable.parameter_names)
-    assert count == len(executable.parameter_paths) == len(executable.parameter_shapes)
-    numbers = {one.parameter_number for one in executable.allocations} - {None}
-    assert numbers <= set(range(count))
 
 
 def test_policy_counts_are_those_xla_logged(policy_case: str, read: Read, recorded_counts: Recorded) -> None:
