@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import os
 from typing import TYPE_CHECKING
 
@@ -132,7 +131,9 @@ def _show_comparison(arguments: argparse.Namespace, options: PlanOptions) -> Non
     comparison = Comparison(plans[0], plans[1], labels=(arguments.compare[0], arguments.compare[1]))
     match arguments.format:
         case "json":
-            write_output(json.dumps(comparison_as_dict(comparison), indent=1) + "\n", arguments.output)
+            from jax_cmdbuf.report.json_plan import json_text
+
+            write_output(json_text(comparison_as_dict(comparison)), arguments.output)
         case "html":
             from jax_cmdbuf.report.html_compare import comparison_as_html
 
