@@ -122,7 +122,8 @@ class ExecutionScope:
                 addresses[index] = self._allocate(index)
                 done.append(index)
         except BaseException:
-            self.deallocate([addresses[index] for index in done])
+            for index in done:
+                self.deallocate(addresses[index])
             raise
         return BufferAllocations(addresses)
 
@@ -137,11 +138,24 @@ class ExecutionScope:
             self.options.on_tables(owning, table, persistent)
         body(table, persistent)
 
-    def deallocate(self, addresses: list[DeviceAddress]) -> None:
-        """Frees buffers in this order; null addresses are skipped."""
-        for address in addresses:
-            if not address.is_null:
-                self.options.allocator.deallocate(self._ordinal, address)
+    def deallocate(self, address: DeviceAddress) -> None:
+        """Frees a buffer of this execution; the null address is skipped. A refused free is tried once more.
+
+        Raises:
+          StatusError: it was refused again; the buffer then stays allocated until the allocator is closed.
+        """
+        if address.is_null:
+            return
+        try:
+            self.options.allocator.deallocate(self._ordinal, address)
+        except StatusError:
+            # An alias whose release was refused may stand in the way, or the timeline write of an earlier
+            # free.
+            self.retry_releases()
+            self.options.allocator.deallocate(self._ordinal, address)
+
+    def retry_releases(self) -> None:
+        """Tries again to release aliases whose release was refused."""
 
     def allocate_copy(self, index: int) -> DeviceAddress:
         """Memory for a copy of a caller's buffer that the program writes and the caller keeps."""
@@ -170,8 +184,8 @@ class RemappedScope(ExecutionScope):
     ) -> None:
         """Tries once more to release what could not be released, then lets the next execution in."""
         try:
-            if self._aliases:
-                self._remapping.unreleased, _ = self._release_aliases()
+            self.retry_releases()
+            self._remapping.unreleased = self._aliases
             if error is not None:
                 self._remapping.failures += 1
         finally:
@@ -224,8 +238,7 @@ class RemappedScope(ExecutionScope):
         remapping = self._remapping
         if remapping.selected:
             self.options.sink.emit(ExecuteRemapped(self.program.module, len(remapping.selected)))
-        if self._aliases:
-            self._aliases, _ = self._release_aliases()
+        self.retry_releases()
         failure: BaseException | None = None
         try:
             table = self._map_aliases(owning)
@@ -239,6 +252,11 @@ class RemappedScope(ExecutionScope):
                 if failure is None:
                     raise release_error
                 failure.add_note(f"and then {release_error}")
+
+    def retry_releases(self) -> None:
+        """See the base class."""
+        if self._aliases:
+            self._aliases, _ = self._release_aliases()
 
     def _observe(self, owning: BufferAllocations) -> None:
         remapping, classification = self._remapping, self.program.classification

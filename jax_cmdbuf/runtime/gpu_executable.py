@@ -121,7 +121,8 @@ class GpuExecutable:
         self._command_buffers = tuple(command_buffers(self.steps))
         self.parameters = _parameters(executable)
         self.outputs = _outputs(executable)
-        self._aliased = tuple(
+        self._live = frozenset(self.outputs)
+        self._aliased = frozenset(
             index
             for index in self.parameters
             if executable.allocations[index].maybe_live_out
@@ -173,38 +174,34 @@ class GpuExecutable:
         constants = self._constants.on(options.stream.executor)
         with open_scope(self, self.program, self.registry, options) as scope:
             owning = scope.generate_buffer_allocations(given, constants)
-            mine = dict.fromkeys(self.program.owned)
+            mine = {index: owning[index] for index in self.program.owned}
             try:
-                owning = self._protect(scope, owning, donated, mine)
+                self._protect(scope, donated, mine)
+                owning = owning.with_addresses(mine)
                 scope.execute(owning, _Body(self, options, injection))
+                self._tear_down(scope, mine, keep=self._live)
             except BaseException:
-                scope.deallocate([owning[index] for index in self._teardown_order(mine)])
+                self._tear_down(scope, mine)
                 raise
-            live = set(self.outputs)
-            scope.deallocate([owning[index] for index in self.program.owned if index not in live])
         return ExecutionResult(tuple(owning[index] for index in self.outputs))
 
     def _protect(
-        self,
-        scope: ExecutionScope,
-        owning: BufferAllocations,
-        donated: frozenset[int] | None,
-        mine: dict[int, None],
-    ) -> BufferAllocations:
+        self, scope: ExecutionScope, donated: frozenset[int] | None, mine: dict[int, DeviceAddress]
+    ) -> None:
         """Gives aliased parameters that the caller keeps a buffer of their own."""
-        if donated is None or not self._aliased:
-            return owning
-        positions = {index: position for position, index in enumerate(self.parameters)}
-        copies = [index for index in self._aliased if positions[index] not in donated]
-        for index in copies:
-            owning = owning.with_addresses({index: scope.allocate_copy(index)})
-            mine[index] = None
-        return owning
+        if donated is None:
+            return
+        for position, index in enumerate(self.parameters):
+            if index in self._aliased and position not in donated:
+                mine[index] = scope.allocate_copy(index)
 
-    def _teardown_order(self, mine: Mapping[int, None]) -> list[int]:
-        """Temporaries first, then what would have become results."""
-        live = set(self.outputs)
-        return sorted(mine, key=lambda index: (index in live, index))
+    def _tear_down(
+        self, scope: ExecutionScope, mine: dict[int, DeviceAddress], keep: frozenset[int] = frozenset()
+    ) -> None:
+        """Frees what is not kept: temporaries first, then what would have become results."""
+        for index in sorted(mine.keys() - keep, key=lambda index: (index in self._live, index)):
+            address = mine.pop(index)
+            scope.deallocate(address)
 
     def _run(
         self, table: BufferAllocations, persistent: PersistentSet, options: RunOptions, injection: Injection

@@ -11,10 +11,11 @@ import json
 import threading
 import weakref
 from collections import deque
+from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
-from jax_cmdbuf.errors import InputError
+from jax_cmdbuf.errors import InputError, StatusError
 from jax_cmdbuf.runtime.remapping import Program, Remapping
 from jax_cmdbuf.runtime.snapshot import RemappingSnapshot, take_snapshot
 from jax_cmdbuf.stream_executor import interface as se
@@ -75,7 +76,8 @@ class ProfileRegistry:
         found = self._remappings.get(key)
         if found is not None:
             return found
-        self._bury()
+        with suppress(StatusError):
+            self._bury()
         with self._lock:
             found = self._remappings.get(key)
             if found is None:
@@ -90,7 +92,8 @@ class ProfileRegistry:
           executable: the program.
           resources: what must be closed when it dies without having been unloaded; must not refer to it.
         """
-        self._bury()
+        with suppress(StatusError):
+            self._bury()
         with self._lock:
             others = list(self._loaded)
             self._loaded.add(executable)
@@ -103,9 +106,8 @@ class ProfileRegistry:
         with self._lock:
             self._loaded.discard(executable)
             keys = [key for key in self._remappings.copy() if key[0] == id(executable)]
-            dropped = [self._remappings.pop(key) for key in keys]
-        for remapping in dropped:
-            remapping.close()
+            self._dead.extend(self._remappings.pop(key) for key in keys)
+        self._bury()
 
     def snapshots(self) -> tuple[RemappingSnapshot, ...]:
         """Every remapping as it stands now; never waits for an execution."""
@@ -135,8 +137,8 @@ class ProfileRegistry:
                 known = sorted({each.program.module for each in everything.values()})
                 raise InputError(f"no profile of module {module!r}; there are {', '.join(known) or 'none'}")
             dropped = [each for key in chosen if (each := self._remappings.pop(key, None)) is not None]
-        for remapping in dropped:
-            remapping.close()
+        self._dead.extend(dropped)
+        self._bury()
         # Command buffers hold addresses of the reservations that went.
         with self._lock:
             executables = list(self._loaded)
@@ -156,9 +158,17 @@ class ProfileRegistry:
             self._dead.append(remapping)
 
     def _bury(self) -> None:
-        while self._dead:
+        """Closes what is left over; what the driver refuses to release stays for the next time."""
+        refused: StatusError | None = None
+        for _ in range(len(self._dead)):
             try:
                 resource = self._dead.popleft()
             except IndexError:
-                return
-            resource.close()
+                break
+            try:
+                resource.close()
+            except StatusError as error:
+                self._dead.append(resource)
+                refused = refused or error
+        if refused is not None:
+            raise refused

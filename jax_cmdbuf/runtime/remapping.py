@@ -197,13 +197,17 @@ class Remapping:
         self.select(tuple(index for index in self.selected if index != demotion.allocation))
 
     def close(self) -> None:
-        """Completes what the device still has pending and gives the reservation back."""
+        """Completes what the device still has pending and gives the reservation back.
+
+        Raises:
+          StatusError: the driver refused; closing again tries the rest.
+        """
         with self.lock:
             self.is_closed = True
-            reservation, self.reservation, self.layout = self.reservation, None, None
-            if reservation is not None:
+            if self.reservation is not None:
                 self.allocator.synchronize_pending_operations(self.executor.device_ordinal)
-                reservation.close()
+                self.reservation.close()
+            self.reservation, self.layout = None, None
 
 
 def _events_of(program: Program, result: Transition) -> Iterator[Event]:

@@ -194,7 +194,8 @@ class World:
             except StatusError as error:
                 seen.error = error
             finally:
-                scope.deallocate(mine)
+                for address in mine:
+                    scope.deallocate(address)
         assert seen.owning is None or seen.owning == owning
         seen.owning = owning
         seen.events = self.log.drain()
@@ -227,6 +228,11 @@ def make():
 def new_world():
     """Makes worlds for tests that need several; the test closes them."""
     return World
+
+
+@pytest.fixture(scope="session")
+def new_seen():
+    return Seen
 
 
 @pytest.fixture

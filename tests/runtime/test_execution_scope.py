@@ -297,7 +297,7 @@ def test_an_allocator_that_is_no_vmm_allocator_gets_the_base_scope(world, make, 
         owning = scope.generate_buffer_allocations({}, {})
         seen = []
         scope.execute(owning, lambda table, persistent: seen.append((table, persistent)))
-        scope.deallocate(list(owning.addresses))
+        scope.deallocate(owning[0])
     assert seen == [(owning, PersistentSet([1]))]
     assert world.registry.snapshots() == ()
 
