@@ -1,4 +1,4 @@
-"""How long xla_flags takes: importing it, loading catalogs, parsing. Prints milliseconds; needs nothing installed.
+"""How long xla_flags takes: importing it, loading catalogs, parsing. Prints milliseconds.
 
 PYTHONPATH=flags python benchmarks/flags.py
 """
