@@ -7,13 +7,13 @@ process never imports jaxlib, and none of its environment but what a question sa
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -77,15 +77,19 @@ class Answer:
 class Probe:
     """A running process that has imported jaxlib and answers questions. Made by `probe`."""
 
-    _requests: IO[str]
-    _replies: IO[str]
+    _requests: int
+    _replies: IO[bytes]
 
     def ask(self, value: bytes | None, cwd: str | os.PathLike[str] = ".") -> Answer:
         """What jaxlib does with a value of XLA_FLAGS (without NUL); None: not set."""
         question = {"value": None if value is None else value.hex(), "cwd": str(Path(cwd).resolve())}
-        self._requests.write(json.dumps(question) + "\n")
-        self._requests.flush()
-        line = self._replies.readline()
+        # Unbuffered: what could not be written to a process that is gone must not be tried again on closing.
+        request = json.dumps(question).encode() + b"\n"
+        line = b""
+        with contextlib.suppress(BrokenPipeError):
+            while request:
+                request = request[os.write(self._requests, request) :]
+            line = self._replies.readline()
         if not line:
             raise UnknownJaxlibError("the process that imported jaxlib is gone")
         reply: dict[str, Any] = json.loads(line)
@@ -105,7 +109,7 @@ def _log(errors: bytes) -> tuple[tuple[str, str], ...]:
     )
 
 
-@contextmanager
+@contextlib.contextmanager
 def probe(python: str = sys.executable) -> Iterator[Probe]:
     """Starts a Python that imports jaxlib, for as long as the context lasts.
 
@@ -122,13 +126,12 @@ def probe(python: str = sys.executable) -> Iterator[Probe]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        text=True,
         env=environment,
     )
     assert process.stdin is not None
     assert process.stdout is not None
     with process:
         try:
-            yield Probe(process.stdin, process.stdout)
+            yield Probe(process.stdin.fileno(), process.stdout)
         finally:
             process.kill()
