@@ -11,7 +11,7 @@ from typing import Any
 
 from jax_cmdbuf.errors import MissingDependencyError
 
-__all__ = ["compile_stablehlo", "hlo_text_to_stablehlo", "parse_mlir"]
+__all__ = ["compile_stablehlo", "hlo_text_to_proto", "parse_mlir"]
 
 
 def _private(module: str, name: str) -> Any:
@@ -24,17 +24,15 @@ def _private(module: str, name: str) -> Any:
         ) from None
 
 
-def hlo_text_to_stablehlo(text: str) -> bytes:
-    """HLO text -> MLIR bytecode of the same program.
+def hlo_text_to_proto(text: str) -> bytes:
+    """HLO text -> serialized ``HloModuleProto``.
 
     Raises:
-      RuntimeError: jaxlib cannot parse the text, or an instruction has no StableHLO form.
+      RuntimeError: jaxlib cannot parse the text.
     """
     module = _private("jaxlib._hlo", "hlo_module_from_text")(text)
-    stablehlo: bytes = _private("jax.extend.mlir", "hlo_to_stablehlo")(
-        module.as_serialized_hlo_module_proto()
-    )
-    return stablehlo
+    proto: bytes = module.as_serialized_hlo_module_proto()
+    return proto
 
 
 def parse_mlir(module: str | bytes) -> Any:
