@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -26,8 +27,8 @@ def lowered() -> jax.stages.Lowered:
     return jax.jit(step, donate_argnums=0).trace({"w": w}, x).lower(lowering_platforms=("cuda",))
 
 
-def build(text: str, devices: int | None = None) -> Compiled:
-    options = {"xla_gpu_cuda_data_dir": str(find_toolchain(os.environ).root)}
+def build(text: str, devices: int | None = None, **options: str) -> Compiled:
+    options |= {"xla_gpu_cuda_data_dir": str(find_toolchain(os.environ).root)}
     return compile_module(text, "the text", load_target("h200").text, devices, options)
 
 
@@ -45,6 +46,7 @@ def test_stablehlo_without_locations_has_the_results_paths(lowered: jax.stages.L
 
 
 def test_hlo_text(lowered: jax.stages.Lowered) -> None:
+    """HLO goes to the plugin by a way of its own; the same program comes out."""
     executable = Executable.from_bytes(build(lowered.as_text(dialect="hlo")).serialized)
     assert executable.module == "jit_step"
     assert [
@@ -63,6 +65,21 @@ def test_the_module_says_how_many_devices() -> None:
     """
     assert Executable.from_bytes(build(text).serialized).num_partitions == 2
     assert Executable.from_bytes(build(text, devices=1).serialized).num_partitions == 1
+
+
+def test_what_xla_dumps_gives_the_same_program_again(lowered: jax.stages.Lowered, tmp_path: Path) -> None:
+    """Before optimizations as after them: optimized HLO keeps its fusions and its schedule."""
+    original = build(lowered.as_text(debug_info=True), xla_dump_to=str(tmp_path))
+    for end in ("before_optimizations.txt", "gpu_after_optimizations.txt"):
+        (dump,) = tmp_path.glob(f"*{end}")
+        again = build(dump.read_text())
+        first, second = (Executable.from_bytes(each.serialized) for each in (original, again))
+        assert [(thunk.kind, thunk.name, thunk.uses) for thunk in first.thunks] == [
+            (thunk.kind, thunk.name, thunk.uses) for thunk in second.thunks
+        ]
+        assert first.allocations == second.allocations
+        assert second.parameter_paths == original.arguments
+        assert bool(again.notes) == end.startswith("gpu_after")
 
 
 def test_a_mesh_in_hlo_text_counts() -> None:
