@@ -25,6 +25,7 @@ from jax_cmdbuf.executable.compile import (
 )
 from jax_cmdbuf.executable.conversion import convert
 from jax_cmdbuf.executable.executable import Executable
+from jax_cmdbuf.executable.ffi_traits import FFI_TRAITS
 from jax_cmdbuf.executable.targets import DEFAULT_TARGET, Target, load_target
 from jax_cmdbuf.executable.thunk_dump import grouping_differences
 from jax_cmdbuf.report.flags import OWN_OPTIONS, changed_flags
@@ -33,6 +34,7 @@ from jax_cmdbuf.report.model import Plan, PlanContext, make_plan
 __all__ = ["PlanOptions", "plan", "plan_executable", "plan_source"]
 
 _TILES = "tile sizes and library algorithms are XLA's defaults: without a GPU nothing is autotuned"
+_TRACED = "the function was traced on a CPU: code that asks jax.default_backend() took its CPU path"
 _MODULE_STARTS = (b"HloModule", b"module", b"#loc", b"// ", b"#map", b"!")
 
 
@@ -47,6 +49,8 @@ class PlanOptions:
       shapes: XLA shapes of a function's positional arguments; empty: its ``<function>_args`` says.
       xla_flags: ``XLA_FLAGS`` of the compilation; None: the environment's.
       timeout_s: seconds until a compilation is given up.
+      ffi_compatible: FFI targets to take as command-buffer compatible beside those of the table
+        (``executable/ffi_traits.py``): what a handler declares is not in the executable.
     """
 
     target: str | None = None
@@ -55,6 +59,7 @@ class PlanOptions:
     shapes: tuple[str, ...] = ()
     xla_flags: str | None = None
     timeout_s: float = 600.0
+    ffi_compatible: tuple[str, ...] = ()
 
 
 def plan(
@@ -86,7 +91,7 @@ def plan(
     options = PlanOptions(target, devices, xla_flags=xla_flags)
     given = live_program(program, args, dict(kwargs or {}), native=target is None)
     if isinstance(given, ModuleSource):
-        return _compile_and_plan(given, options)
+        return _compile_and_plan(given, options, traced=True)
     executable, arguments, results = given
     return plan_executable(executable, target=target, arguments=arguments, results=results)
 
@@ -114,7 +119,7 @@ def plan_source(source: str, options: PlanOptions | None = None, *, must_compile
             )
         if module.endswith(".py") and not Path(module).is_file():
             raise InputError(f"no such file: {module}")
-        return _compile_and_plan(FunctionSource(module, function, options.shapes), options)
+        return _compile_and_plan(FunctionSource(module, function, options.shapes), options, traced=True)
     if path.suffix == ".py":
         raise InputError(f"which function of {source}? Give {source}:function")
     data = _read(path)
@@ -125,7 +130,8 @@ def plan_source(source: str, options: PlanOptions | None = None, *, must_compile
             raise InputError(
                 f"{source} is compiled already: flags can be compared for a function or a module's text"
             )
-        return plan_executable(Executable.from_bytes(data, source=source), target=options.target)
+        executable = Executable.from_bytes(data, source=source)
+        return plan_executable(executable, target=options.target, ffi_compatible=options.ffi_compatible)
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
@@ -139,6 +145,7 @@ def plan_executable(
     target: str | None = None,
     arguments: Sequence[str] = (),
     results: Sequence[str] = (),
+    ffi_compatible: Sequence[str] = (),
 ) -> Plan:
     """The plan of an executable that is compiled already.
 
@@ -146,6 +153,7 @@ def plan_executable(
       executable: the program.
       target: the GPU it is for, where the executable does not say (jaxlib 0.11 and older).
       arguments, results: paths of its parameters and result leaves, where known.
+      ffi_compatible: see :class:`PlanOptions`.
     """
     notes: tuple[str, ...] = ()
     device = executable.device
@@ -157,7 +165,7 @@ def plan_executable(
         notes += chosen.warnings
     elif target:
         notes = (f"the executable describes its own GPU ({device.name}): --target was not used",)
-    conversion = convert(executable, device=device)
+    conversion = convert(executable, device=device, ffi_traits=_ffi_traits(ffi_compatible))
     return make_plan(
         executable,
         conversion,
@@ -172,7 +180,9 @@ def plan_executable(
     )
 
 
-def _compile_and_plan(source: FunctionSource | ModuleSource, options: PlanOptions) -> Plan:
+def _compile_and_plan(
+    source: FunctionSource | ModuleSource, options: PlanOptions, *, traced: bool = False
+) -> Plan:
     target = load_target(options.target or DEFAULT_TARGET)
     result = compile_for_target(
         CompileRequest(
@@ -181,18 +191,27 @@ def _compile_and_plan(source: FunctionSource | ModuleSource, options: PlanOption
     )
     name = source.name if isinstance(source, ModuleSource) else f"{source.module}:{source.function}"
     executable = Executable.from_bytes(result.serialized, source=f"the executable of {name}")
-    return _plan_compiled(executable, result, target)
+    assumed = (_TILES, _TRACED) if traced else (_TILES,)
+    result = dataclasses.replace(result, notes=(*assumed, *result.notes))
+    return _plan_compiled(executable, result, target, options.ffi_compatible)
 
 
-def _plan_compiled(executable: Executable, result: CompileResult, target: Target) -> Plan:
-    conversion = convert(executable, device=executable.device or target.device)
+def _ffi_traits(compatible: Sequence[str]) -> Mapping[str, bool]:
+    return {**FFI_TRAITS, **dict.fromkeys(compatible, True)}
+
+
+def _plan_compiled(
+    executable: Executable, result: CompileResult, target: Target, ffi_compatible: Sequence[str]
+) -> Plan:
+    traits = _ffi_traits(ffi_compatible)
+    conversion = convert(executable, device=executable.device or target.device, ffi_traits=traits)
     differences = grouping_differences(
         conversion, result.thunk_dumps.get("thunk_sequence_after_thunk_passes")
     )
     warnings = tuple(
         f"the grouping shown is not XLA's own, please report this: {difference}" for difference in differences
     )
-    notes = (_TILES, *target.warnings, *result.notes)
+    notes = (*target.warnings, *result.notes)
     if executable.device is None:
         notes += (f"the executable does not describe its GPU: it was taken from target {target.name}",)
     if not differences:

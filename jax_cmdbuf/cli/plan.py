@@ -66,6 +66,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="given twice: compile with each of these flags after --xla_flags, and show what differs",
     )
     compilation.add_argument(
+        "--ffi-compatible",
+        action="append",
+        default=[],
+        metavar="TARGET",
+        help="take this FFI target as command-buffer compatible: what its handler declares is not in an "
+        "executable; repeatable",
+    )
+    compilation.add_argument(
         "--timeout", type=float, default=600.0, metavar="SECONDS", help="end a compilation after this time"
     )
     output = parser.add_argument_group("output")
@@ -85,6 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
         tuple(arguments.shapes),
         arguments.xla_flags,
         arguments.timeout,
+        tuple(arguments.ffi_compatible),
     )
     if arguments.compare is None:
         _show_plan(arguments, options)

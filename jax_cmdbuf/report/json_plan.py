@@ -99,6 +99,7 @@ def _allocation(row: AllocationRow) -> dict[str, Any]:
             }
             for mode, verdict in row.verdicts.items()
         },
+        "label": row.label,
         "results": list(row.results),
         "instructions": list(row.instructions),
         "values": list(row.values),

@@ -7,6 +7,7 @@ executable, and each carries one verdict for each mode of ``POLICIES``.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -97,9 +98,34 @@ class AllocationRow:
         return "thread-local" if allocation.is_thread_local else "temp"
 
     @property
+    def label(self) -> str:
+        """What to call it: its path and the results it becomes, or the values that live in it.
+
+        The tail that a result's path shares with the argument's stands only once:
+        "state.params['w'] → out[0]…" for "out[0].params['w']".
+        """
+        if self.path is None:
+            names = self.values or self.instructions
+            return ", ".join(names[:3]) + (f", … {len(names)} values" if len(names) > 3 else "")
+        others = [_without_tail(each, self.path) for each in self.results if each != self.path]
+        return " → ".join([self.path, *others])
+
+    @property
     def is_donated(self) -> bool:
         """Whether it is an argument whose memory becomes a result."""
         return self.allocation.is_entry_computation_parameter and self.allocation.maybe_live_out
+
+
+_STEP = re.compile(r"\[[^\]]*\]|\.\w+|^\w+")
+
+
+def _without_tail(path: str, other: str) -> str:
+    """``path`` without the last steps that ``other`` ends with too."""
+    steps, others = _STEP.findall(path), _STEP.findall(other)
+    common = 0
+    while common < min(len(steps), len(others)) - 1 and steps[-1 - common] == others[-1 - common]:
+        common += 1
+    return path if common == 0 else "".join(steps[: len(steps) - common]) + "…"
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from jax_cmdbuf.report.model import AllocationRow, ModeSummary, Plan
 from jax_cmdbuf.report.units import bytes_text, flag_text, share_text
 from jax_cmdbuf.runtime.policy import AllocationRole, RoleReason
 
-__all__ = ["Detail", "print_plan", "print_warnings", "row_name"]
+__all__ = ["Detail", "print_plan", "print_warnings"]
 
 _STYLES: Mapping[AllocationRole, str] = {
     AllocationRole.CONSTANT: "green",
@@ -211,22 +211,11 @@ def _allocation_cells(row: AllocationRow) -> tuple[str, ...]:
         str(row.allocation.index),
         bytes_text(row.allocation.size),
         row.kind + (" (donated)" if row.is_donated else ""),
-        escape(row_name(row)),
+        escape(row.label),
         str(row.commands or ""),
         *(f"[{_STYLES[verdict.role]}]{verdict.role.value}[/]" for verdict in verdicts),
         "; ".join(reasons),
     )
-
-
-def row_name(row: AllocationRow) -> str:
-    """Paths of argument and results, or the instructions whose values live there."""
-    names = [name for name in (row.path, *row.results) if name]
-    if not names:
-        names = list(row.values or row.instructions)
-        if len(names) > 3:
-            names = [*names[:3], f"… {len(names)} values"]
-        return ", ".join(names)
-    return " → ".join(dict.fromkeys(names))
 
 
 def _modes(plan: Plan) -> RenderableType:

@@ -64,6 +64,7 @@ def test_the_worker_did_not_dump_what_was_predicted_is_a_loud_warning(requests: 
     assert len(made.context.warnings) == 1
     assert made.context.warnings[0].startswith("the grouping shown is not XLA's own")
     assert "tile sizes" in made.context.notes[0]
+    assert "jax.default_backend()" in made.context.notes[1]
     assert "a note of the worker" in made.context.notes
     assert any("taken from target h200" in note for note in made.context.notes)
 

@@ -31,8 +31,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
 
 def test_every_option_reaches_the_compilation(calls: list[Call], capsys: pytest.CaptureFixture[str]) -> None:
     words = "plan a.py:f --target=l4 --arg=f32[2] --arg=s32[] --devices=4 --shard=x --shard=y --timeout=5"
-    assert main([*words.split(), "--xla_flags=--a --b"]) == 0
-    options = api.PlanOptions("l4", 4, ("x", "y"), ("f32[2]", "s32[]"), "--a --b", 5.0)
+    assert main([*words.split(), "--ffi-compatible=t", "--xla_flags=--a --b"]) == 0
+    options = api.PlanOptions("l4", 4, ("x", "y"), ("f32[2]", "s32[]"), "--a --b", 5.0, ("t",))
     assert calls == [("a.py:f", options, False)]
     assert "jit_step" in capsys.readouterr().out
 

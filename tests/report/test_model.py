@@ -46,6 +46,23 @@ def test_a_single_result_is_out(executable: Executable) -> None:
     assert plan.allocations[2].results == ("out",)
 
 
+def test_labels_name_each_place_once(plan: Plan) -> None:
+    assert [row.label for row in plan.allocations] == [
+        "params['w'] → out[0]…",
+        "x",
+        "out[1]",
+        "out",
+        "buffer_for_constant_1",
+        "gemm_fusion, loop_fusion.1",
+        "add",
+    ]
+    many = dataclasses.replace(plan.allocations[5], values=("a", "b", "c", "d"))
+    assert many.label == "a, b, c, … 4 values"
+    renamed = dataclasses.replace(plan.allocations[0], path="state.w[0]", results=("out.w[0]", "out[1]"))
+    assert renamed.label == "state.w[0] → out… → out[1]"
+    assert dataclasses.replace(renamed, results=("state.w[0]",)).label == "state.w[0]"
+
+
 def test_commands_are_counted_per_allocation(plan: Plan) -> None:
     assert plan.command_count == 5
     assert [row.commands for row in plan.allocations] == [2, 1, 4, 0, 1, 4, 0]

@@ -34,12 +34,7 @@
     if (part > 0 && part < whole) percent = Math.min(Math.max(percent, 1), 99);
     return `${part} of ${whole} (${percent} %)`;
   };
-  const label = (row) => {
-    const names = [...new Set([row.path, ...row.results].filter(Boolean))];
-    if (names.length) return names.join(" → ");
-    const inside = row.values.length ? row.values : row.instructions;
-    return inside.slice(0, 3).join(", ") + (inside.length > 3 ? ", …" : "");
-  };
+  const label = (row) => row.label;
   const flag = (value) => Array.isArray(value) ? value.join(",") : typeof value === "object" ? JSON.stringify(value) : String(value);
 
   // Outputs that are no argument's memory: what moves if only the outputs move.
@@ -101,7 +96,7 @@
     if (!commands.length) { at("picture").replaceChildren(el("p", { class: "hint", style: "padding:12px 16px;margin:0" }, "No command buffer: every thunk runs on its own.")); return; }
     const all = plan.allocations.filter((row) => row.commands).sort((a, b) => b.commands - a.commands || a.index - b.index);
     const rows = all.slice(0, MAX_ROWS), moved = moving(mode);
-    const cell = commands.length > 150 ? 9 : 15, height = 17, left = 330, top = 26;
+    const cell = commands.length > 150 ? 9 : 15, height = 17, left = 366, top = 26;
     const gaps = []; let x = left;
     commands.forEach((command, i) => { if (i && command.buffer !== commands[i - 1].buffer) x += 10; gaps.push(x); x += cell; });
     const width = x + 12, tall = top + rows.length * height + 8;
@@ -118,7 +113,9 @@
       const y = top + i * height, role = row.modes[mode].class, name = label(row);
       root.append(svg("line", { x1: 8, x2: width - 8, y1: y + height, y2: y + height, style: "stroke:var(--line);stroke-width:.6" }));
       root.append(svg("rect", { x: 10, y: y + 4, width: 9, height: 9, rx: 4.5, style: `fill:var(--${role})` }));
-      const text = svg("text", { x: 26, y: y + 12.5 }, name.length > 31 ? `${name.slice(0, 30)}…` : name);
+      // The end of a path tells more than its beginning.
+      const short = name.length > 36 ? `${name.slice(0, 8)}…${name.slice(-27)}` : name;
+      const text = svg("text", { x: 26, y: y + 12.5 }, short);
       explain(text, () => `${name}\nallocation ${row.index}, ${row.kind}, ${bytes(row.size)}\n${mode}: ${role} (${row.modes[mode].reason})`);
       root.append(text, svg("text", { x: left - 12, y: y + 12.5, class: "soft", "text-anchor": "end" }, bytes(row.size)));
     });
