@@ -18,7 +18,9 @@ __all__ = ["OWN_OPTIONS", "changed_flags"]
 # Options of this package's own compilations.
 OWN_OPTIONS = frozenset({"xla_dump_to"})
 # Set by JAX for every compilation, whatever the user's flags are.
-_SET_BY_JAX = frozenset({"xla_gpu_cuda_data_dir", "xla_pjrt_allow_auto_layout_in_hlo"})
+_SET_BY_JAX = frozenset(
+    {"xla_gpu_cuda_data_dir", "xla_pjrt_allow_auto_layout_in_hlo", "xla_detailed_logging"}
+)
 
 
 def changed_flags(

@@ -37,7 +37,7 @@ class Detail:
 
     commands: int = 12
     left_out: int = 20
-    allocations: int = 40
+    allocations: int = 25
 
     @classmethod
     def full(cls) -> Detail:
@@ -173,11 +173,12 @@ def _allocations(plan: Plan, detail: Detail) -> RenderableType:
     table.add_column("#", justify="right", style="dim")
     table.add_column("size", justify="right", no_wrap=True)
     table.add_column("kind", no_wrap=True)
-    table.add_column("path or instruction", overflow="fold", min_width=16)
-    table.add_column("commands", justify="right")
+    table.add_column("cmds", justify="right")
     for summary in plan.modes:
-        table.add_column(summary.mode.name, no_wrap=True)
-    table.add_column("reason", overflow="fold")
+        table.add_column(summary.mode.name.replace("_", "_\n"), no_wrap=True)
+    table.add_column("reason", no_wrap=True)
+    # Last, because paths are long: what does not fit continues below, next to nothing else.
+    table.add_column("path (and instructions that use it), or values", overflow="fold")
     # Scalars of reducers say little and are many: they are listed last, so that they are the first to be cut.
     ordered = sorted(
         plan.allocations,
@@ -194,7 +195,7 @@ def _allocations(plan: Plan, detail: Detail) -> RenderableType:
         scalars = sum(1 for row in hidden if row.allocation.is_thread_local)
         in_use = sum(1 for row in hidden if row.commands)
         what = f"{len(hidden)} more: {in_use} used by commands, {scalars} thread-local"
-        table.add_row("…", size, "", what)
+        table.add_row("…", size, *[""] * (len(plan.modes) + 3), what)
     reasons = dict.fromkeys(verdict.reason for row in listed for verdict in row.verdicts.values())
     legend = [Text(f"   {_short(reason)}: {reason.value}", style="dim") for reason in reasons]
     return Group(Text(), table, *legend)
@@ -210,12 +211,21 @@ def _allocation_cells(row: AllocationRow) -> tuple[str, ...]:
     return (
         str(row.allocation.index),
         bytes_text(row.allocation.size),
-        row.kind + (" (donated)" if row.is_donated else ""),
-        escape(row.label),
+        "donated" if row.is_donated else row.kind,
         str(row.commands or ""),
         *(f"[{_STYLES[verdict.role]}]{verdict.role.value}[/]" for verdict in verdicts),
         "; ".join(reasons),
+        escape(row.label) + _users(row),
     )
+
+
+def _users(row: AllocationRow) -> str:
+    """The instructions that use an allocation, where its name does not already consist of them."""
+    if row.path is None or not row.instructions:
+        return ""
+    rest = len(row.instructions) - 2
+    more = f", … {rest} more" if rest > 0 else ""
+    return f"  [dim]{escape(', '.join(row.instructions[:2]) + more)}[/]"
 
 
 def _modes(plan: Plan) -> RenderableType:

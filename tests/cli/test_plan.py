@@ -98,9 +98,9 @@ def test_a_real_executable_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_full_shows_everything(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", str(EXECUTABLE)]) == 0
-    assert "4 more" in capsys.readouterr().out
+    assert "more: 0 used by commands" in capsys.readouterr().out
     assert main(["plan", str(EXECUTABLE), "--full"]) == 0
-    assert "more" not in capsys.readouterr().out
+    assert "more:" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def test_what_is_cut_is_counted(executable: Executable) -> None:
     assert "25 more" in short
     assert "5 more: 0 used by commands, 1 thread-local" in " ".join(short.split())
     full = printed(lambda console: print_plan(plan, console, Detail.full()))
-    assert "more" not in full
+    assert "more:" not in full
     assert "fusion.30" in full
 
 
