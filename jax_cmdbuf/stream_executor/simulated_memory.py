@@ -219,13 +219,14 @@ class SimulatedVirtualMemory:
             physical = self._open_physical("cuMemMap", handle)
             if size <= 0:
                 raise _invalid("cuMemMap", f"{size} bytes")
-            if offset or size != physical.size or address % self.granularity:
+            if offset or size != physical.size:
                 raise DriverError(
                     "cuMemMap",
                     "CUDA_ERROR_NOT_SUPPORTED",
-                    f"{size} bytes at offset {offset} of {physical.size} bytes of memory, to {address:#x}: "
-                    "only whole memory can be mapped, to a multiple of the granularity",
+                    f"{size} bytes at offset {offset} of {physical.size} bytes: only whole memory can be mapped",
                 )
+            if address % self.granularity:
+                raise _invalid("cuMemMap", f"{address:#x} is not a multiple of {self.granularity}")
             if not self._is_reserved(address, size):
                 raise _invalid("cuMemMap", f"{size} bytes at {address:#x} are not reserved")
             if self._mappings_over(address, size):
@@ -249,6 +250,8 @@ class SimulatedVirtualMemory:
         """See ``VirtualMemory``."""
         with self._lock:
             self._driver.enter("cuMemUnmap", size)
+            if not self._is_reserved(address, size):
+                raise _invalid("cuMemUnmap", f"{size} bytes at {address:#x} are not reserved")
             found = self._whole_mappings("cuMemUnmap", address, size)
             if not found:
                 self.needless_unmaps += 1

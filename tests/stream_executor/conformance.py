@@ -13,7 +13,7 @@ import pytest
 from jax_cmdbuf.errors import StatusCode, StatusError
 from jax_cmdbuf.stream_executor import interface as se
 from jax_cmdbuf.stream_executor.deferred_operations import BatchLimits
-from jax_cmdbuf.stream_executor.device_address import NULL_ADDRESS, DeviceAddress
+from jax_cmdbuf.stream_executor.device_address import NULL_ADDRESS
 from jax_cmdbuf.stream_executor.memory import DriverError, VirtualMemory
 from jax_cmdbuf.stream_executor.vmm_allocator import DeviceAddressVmmAllocator, DeviceConfig
 
@@ -34,7 +34,7 @@ VERDICTS: dict[str, tuple[list[Step], str | None]] = {
     "map": ([("map", 0, 2, "two")], None),
     "map nothing": ([("map", 0, 0, "two")], INVALID),
     "map half a granule": ([("map", 0, 0.5, "two")], NOT_SUPPORTED),
-    "map to half a granule": ([("map", 0.5, 1, "one")], NOT_SUPPORTED),
+    "map to half a granule": ([("map", 0.5, 1, "one")], INVALID),
     "map more than the memory": ([("map", 0, 3, "two")], NOT_SUPPORTED),
     "map a part of the memory": ([("map", 0, 1, "two")], NOT_SUPPORTED),
     "map the memory twice": ([("map", 0, 1, "one"), ("map", 4, 1, "one")], None),
@@ -59,6 +59,8 @@ VERDICTS: dict[str, tuple[list[Step], str | None]] = {
     "unmap what is not mapped": ([("unmap", 5, 1)], None),
     "unmap a mapping and a gap": ([("map", 0, 2, "two"), ("unmap", 0, 4)], None),
     "unmap twice": ([("map", 0, 2, "two"), ("unmap", 0, 2), ("unmap", 0, 2)], None),
+    "unmap in a freed range": ([("free", 0, RANGE), ("unmap", 0, 1)], INVALID),
+    "unmap outside of any range": ([("unmap", 1 << 19, 1)], INVALID),
     "map where a mapping was": ([("map", 0, 2, "two"), ("unmap", 0, 2), ("map", 0, 1, "one")], None),
     "free the range": ([("free", 0, RANGE)], None),
     "free the range twice": ([("free", 0, RANGE), ("free", 0, RANGE)], INVALID),
@@ -108,8 +110,8 @@ class Bench:
 
     def close(self) -> None:
         size = RANGE * self.memory.granularity
-        self.memory.unmap(self.base, size)
         if self.reserved:
+            self.memory.unmap(self.base, size)
             self.memory.free_address(self.base, size)
         for name in self.held:
             self.memory.release_memory(self.handles[name])
@@ -233,10 +235,14 @@ class DeviceConformance:
 
     @pytest.mark.parametrize("state", se.CommandBufferState)
     def test_a_call_in_the_wrong_state_names_it_and_changes_nothing(
-        self, executor: se.StreamExecutor, stream: se.Stream, kernel: se.Kernel, state: se.CommandBufferState
+        self,
+        executor: se.StreamExecutor,
+        allocator: DeviceAddressVmmAllocator,
+        kernel: se.Kernel,
+        state: se.CommandBufferState,
     ) -> None:
-        buffer = executor.create_command_buffer()
-        address = DeviceAddress(executor.granularity, 16)
+        buffer, stream = executor.create_command_buffer(), allocator.stream(executor.device_ordinal)
+        address = allocator.allocate(executor.device_ordinal, 16)
         command = buffer.create_memset(address, b"\0")
         if state is not se.CommandBufferState.CREATE:
             buffer.finalize()

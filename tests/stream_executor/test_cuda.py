@@ -6,15 +6,24 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from jax_cmdbuf.stream_executor.cuda import CudaExecutor
+from jax_cmdbuf.stream_executor.cuda import CudaExecutor, CudaStream, CudaVirtualMemory
+from jax_cmdbuf.stream_executor.cuda_command_buffer import CudaKernel
 from jax_cmdbuf.stream_executor.cuda_driver import call, current_context
 from jax_cmdbuf.stream_executor.device_address import DeviceAddress
 from jax_cmdbuf.stream_executor.memory import DriverError
 from jax_cmdbuf.stream_executor.vmm_allocator import DeviceAddressVmmAllocator, DeviceConfig
+from tests.stream_executor.conformance import DeviceConformance
 
 pytestmark = pytest.mark.gpu
 
 SIZE = 4096
+
+# A kernel that takes one pointer and does nothing with it.
+PTX = b""".version 7.0
+.target sm_70
+.address_size 64
+.visible .entry nothing(.param .u64 pointer) { ret; }
+\0"""
 
 
 @pytest.fixture(scope="module")
@@ -22,6 +31,22 @@ def executor() -> Iterator[CudaExecutor]:
     executor = CudaExecutor(0)
     with current_context(executor.context):
         yield executor
+
+
+class TestCudaDevice(DeviceConformance):
+    @pytest.fixture
+    def memory(self, executor: CudaExecutor) -> CudaVirtualMemory:
+        return executor.memory
+
+    @pytest.fixture
+    def stream(self, executor: CudaExecutor) -> Iterator[CudaStream]:
+        stream = executor.create_stream()
+        yield stream
+        stream.close()
+
+    @pytest.fixture
+    def kernel(self, executor: CudaExecutor) -> CudaKernel:
+        return executor.load_kernel(PTX, "nothing")
 
 
 def write(address: DeviceAddress, values: np.ndarray) -> None:
