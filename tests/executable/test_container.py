@@ -69,7 +69,7 @@ def test_a_gzip_bomb_is_stopped() -> None:
 def test_a_header_of_another_module_is_noticed(serialized: Serialized) -> None:
     data = serialized("mlp_default")
     assert data.count(b"jit_f") >= 1
-    assert "another module" in refusal(data.replace(b"jit_f", b"jit_g", 1))
+    assert "disagree about the module's name" in refusal(data.replace(b"jit_f", b"jit_g", 1))
 
 
 def damage(source: random.Random, data: bytes) -> bytes:
@@ -115,5 +115,5 @@ def test_damage_is_refused_or_harmless(
         assert found.thunks == original.thunks
         assert found.allocations == original.allocations
         assert found.debug_options == original.debug_options
-    assert harmless < 17, "nearly all damage must be noticed"
+    assert harmless < 9, "nearly all damage must be noticed"
     assert not any("\n" in sentence for sentence in sentences)
