@@ -224,7 +224,8 @@ def _apply(option: str, value: Value, catalog: Catalog, plain: dict[str, Any]) -
 def _repeated(field: FieldSpec, value: Value, catalog: Catalog) -> Any:
     if field.type == "message":
         if value != "":
-            raise _wrong_type(field, value)
+            # Split as any list; the first piece is the one that is refused.
+            raise _wrong_type(field, value.partition(",")[0] if isinstance(value, str) else value)
         return {} if field.is_map else []
     if isinstance(value, str):
         return [_from_text(field, piece) for piece in value.split(",")] if value else []

@@ -13,9 +13,17 @@ from typing import Any
 
 from xla_flags.descriptors import FieldType, MessageType, Types, decode, read_file
 from xla_flags.generate import DEBUG_OPTIONS, FieldFact, OptionFacts, catalog_json, field_shapes
-from xla_flags.installed import derive, embedded_files, nearest_version, read_types
+from xla_flags.installed import (
+    derive,
+    embedded_files,
+    installed_library,
+    installed_version,
+    nearest_version,
+    read_types,
+)
 from xla_flags.kinds import FieldShape
 from xla_flags.probe import Answer, Probe
+from xla_flags.probe import probe as start_probe
 from xla_flags.schema import FORCED, Catalog, FlagKind, FlagSpec
 
 COMPILE_OPTIONS = "xla/pjrt/proto/compile_options.proto"
@@ -239,3 +247,15 @@ def observe(probe: Probe, library: Path, version: str) -> dict[str, Any]:
       CatalogError: its descriptors cannot be read.
     """
     return Observer(probe, library, version).catalog()
+
+
+def observe_installed() -> dict[str, Any]:
+    """The same for the jaxlib that is installed here, in some twenty seconds.
+
+    Raises:
+      UnknownJaxlibError: no jaxlib is installed.
+      CatalogError: its descriptors cannot be read.
+    """
+    version, library = installed_version(), installed_library()
+    with start_probe() as probe:
+        return observe(probe, library, version)

@@ -99,6 +99,8 @@ WRONG: list[tuple[str, Any, str, str]] = [
     (ENUMS, True, "1", "enum"),
     (STRINGS, 5, "5", "string"),
     (MAP, "a=b", "a=b", "message"),
+    (MAP, "a,b", "a", "message"),
+    (MAP, 1, "1", "message"),
     ("xla_gpu_experimental_thunk_buffer_debug_filter", "", "", "message"),
 ]
 
