@@ -1,0 +1,72 @@
+"""Names near a misspelt one: by letters, and by words, since long flag names get their words mixed up.
+
+Invariant: the answer depends on the name and the candidates alone, best first; a name that resembles nothing
+gets nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable
+from difflib import SequenceMatcher
+
+MAX_LENGTH = 120
+"""Longer names are not looked up: no flag is that long, and comparing takes quadratic time."""
+
+_LEAD = re.compile(r"xla_?(?:(?:gpu|cpu)_)?(?:(?:experimental|unsupported)_)?(?:(?:enable|disable|use)_)?")
+_FILLER = frozenset(
+    ("xla", "gpu", "cpu", "experimental", "unsupported", "enable", "disable", "use", "for", "of", "to")
+)
+CLEAR = 0.84
+"""A score from which on a name is taken for a misspelling of the other."""
+_SIMILAR = 0.68
+
+
+def nearest(name: str, candidates: Iterable[str], count: int = 3) -> list[tuple[float, str]]:
+    """(score from 0 to 1, candidate) of those that resemble `name`, best first.
+
+    Args:
+      name: without dashes.
+      candidates: names there are.
+      count: how many at most.
+    """
+    if not name or len(name) > MAX_LENGTH:
+        return []
+    return list(_nearest(name, tuple(candidates))[:count])
+
+
+@functools.lru_cache(maxsize=256)
+def _nearest(name: str, candidates: tuple[str, ...]) -> tuple[tuple[float, str], ...]:
+    lower = name.lower()
+    body = _body(lower)
+    words = _words(lower)
+    matcher = SequenceMatcher(autojunk=False)
+    matcher.set_seq2(body)
+    scored = []
+    for candidate in candidates:
+        by_words = _overlap(words, _words(candidate.lower()))
+        matcher.set_seq1(_body(candidate.lower()))
+        floor = max(by_words, _SIMILAR)
+        if matcher.real_quick_ratio() >= floor and matcher.quick_ratio() >= floor:
+            by_words = max(by_words, matcher.ratio())
+        if by_words >= _SIMILAR:
+            scored.append((by_words, candidate))
+    return tuple(sorted(scored, key=lambda each: (-each[0], each[1]))[:8])
+
+
+def _body(name: str) -> str:
+    """The name without what nearly all flags begin with, which would make all of them alike."""
+    return _LEAD.sub("", name, count=1) or name
+
+
+@functools.lru_cache(maxsize=4096)
+def _words(name: str) -> frozenset[str]:
+    return frozenset(filter(None, re.split(r"[^a-z0-9]+", name))) - _FILLER
+
+
+def _overlap(one: frozenset[str], other: frozenset[str]) -> float:
+    """Shared words; the same words in another order count just under equal."""
+    if not one or not other or len(one | other) < 2:
+        return 0.0
+    return 0.95 * len(one & other) / len(one | other)
