@@ -51,16 +51,23 @@ class _Recorded:
         self.recording: Recording | None = None
         self.persistent: PersistentSet | None = None
         self.dynamic: tuple[int, ...] = ()
-        self.remembered: tuple[DeviceAddress | None, ...] = ()
+        self.remembered: tuple[DeviceAddress, ...] = ()
+        # Of every allocation, when the persistent set was adopted.
+        self.known: dict[int, DeviceAddress] = {}
         self.num_executions = 0
         self.warmup_done = False
         self._select = select(())
 
     def changed(self, commands: CommandList, params: ExecuteParams) -> frozenset[int]:
-        """Dynamic allocations whose address is not the remembered one; remembers the new addresses."""
+        """Allocations whose address is not the one they were recorded with; remembers the new addresses.
+
+        Under the same persistent set as before only dynamic allocations are looked at. Under another one, all
+        are: after a reset or a demotion a persistent address may be another one than was recorded.
+        """
+        addresses = params.table.addresses
         if params.persistent is not self.persistent:
-            self._adopt(commands, params.persistent)
-        current = self._select(params.table.addresses)
+            return self._adopt(commands, params.persistent, addresses)
+        current = self._select(addresses)
         if current == self.remembered:
             return _NOTHING
         changed = frozenset(
@@ -71,19 +78,23 @@ class _Recorded:
         self.remembered = current
         return changed
 
-    def _adopt(self, commands: CommandList, persistent: PersistentSet) -> None:
-        # Persistent addresses are not remembered: an allocation that stops being persistent counts as
-        # changed.
-        known = dict(zip(self.dynamic, self.remembered, strict=True))
+    def _adopt(
+        self, commands: CommandList, persistent: PersistentSet, addresses: tuple[DeviceAddress, ...]
+    ) -> frozenset[int]:
+        self.known.update(zip(self.dynamic, self.remembered, strict=True))
+        used = commands.allocations
+        changed = frozenset(index for index in used if self.known.get(index) != addresses[index])
+        self.known = {index: addresses[index] for index in used}
         self.persistent = persistent
-        self.dynamic = persistent.dynamic(commands.allocations)
-        self.remembered = tuple(known.get(index) for index in self.dynamic)
+        self.dynamic = persistent.dynamic(used)
         self._select = select(self.dynamic)
+        self.remembered = self._select(addresses)
+        return changed
 
     def forget(self) -> None:
         """Releases the device's command buffer; it is recorded again when it is next initialized."""
         recording, self.recording = self.recording, None
-        self.persistent, self.dynamic, self.remembered = None, (), ()
+        self.persistent, self.dynamic, self.remembered, self.known = None, (), (), {}
         self._select = select(())
         if recording is not None:
             recording.close()

@@ -142,7 +142,8 @@ class ExecutionScope:
         """Frees a buffer of this execution; the null address is skipped. A refused free is tried once more.
 
         Raises:
-          StatusError: it was refused again; the buffer then stays allocated until the allocator is closed.
+          StatusError: it was refused again. A remapping keeps the buffer and tries when it is used next or
+            closed; without remapping it stays allocated until the allocator is closed.
         """
         if address.is_null:
             return
@@ -176,8 +177,8 @@ class RemappedScope(ExecutionScope):
         super().__init__(remapping.program, options)
         self._remapping = remapping
         self._allocator = allocator
-        # Allocations whose slot holds an alias to release; first those an earlier scope could not release.
-        self._aliases, remapping.unreleased = remapping.unreleased, []
+        # Allocations whose slot holds an alias to release.
+        self._aliases: list[int] = []
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -185,7 +186,7 @@ class RemappedScope(ExecutionScope):
         """Tries once more to release what could not be released, then lets the next execution in."""
         try:
             self.retry_releases()
-            self._remapping.unreleased = self._aliases
+            self._remapping.unreleased += self._aliases
             if error is not None:
                 self._remapping.failures += 1
         finally:
@@ -238,7 +239,6 @@ class RemappedScope(ExecutionScope):
         remapping = self._remapping
         if remapping.selected:
             self.options.sink.emit(ExecuteRemapped(self.program.module, len(remapping.selected)))
-        self.retry_releases()
         failure: BaseException | None = None
         try:
             table = self._map_aliases(owning)
@@ -257,6 +257,14 @@ class RemappedScope(ExecutionScope):
         """See the base class."""
         if self._aliases:
             self._aliases, _ = self._release_aliases()
+
+    def deallocate(self, address: DeviceAddress) -> None:
+        """See the base class."""
+        try:
+            super().deallocate(address)
+        except StatusError:
+            self._remapping.unfreed.append(address)
+            raise
 
     def _observe(self, owning: BufferAllocations) -> None:
         remapping, classification = self._remapping, self.program.classification
@@ -374,6 +382,7 @@ def open_scope(
         if remapping.is_disabled:
             remapping.lock.release()
             return ExecutionScope(program, options)
+        remapping.free_leftovers()
         scope = RemappedScope(remapping, allocator, options)
         scope.prepare()
         return scope

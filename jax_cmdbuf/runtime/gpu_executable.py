@@ -16,9 +16,7 @@ and, for one simulated execution that may fail, ``execute_once``.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from jax_cmdbuf.errors import InputError, StatusCode, StatusError
@@ -27,6 +25,7 @@ from jax_cmdbuf.executable.conversion import Conversion, command_buffer_allocati
 from jax_cmdbuf.executable.executable import Executable, Output
 from jax_cmdbuf.runtime.buffer_allocations import BufferAllocations, PersistentSet
 from jax_cmdbuf.runtime.command_buffer_thunk import ExecuteParams
+from jax_cmdbuf.runtime.constants import LoadedConstants
 from jax_cmdbuf.runtime.control_flow import FixedControlFlow
 from jax_cmdbuf.runtime.execution_scope import ExecutionScope, RunOptions, open_scope
 from jax_cmdbuf.runtime.plain_thunks import PlainThunks
@@ -34,9 +33,7 @@ from jax_cmdbuf.runtime.policy import classify
 from jax_cmdbuf.runtime.registry import ProfileRegistry
 from jax_cmdbuf.runtime.remapping import Program
 from jax_cmdbuf.runtime.steps import ControlFlow, build_steps, command_buffers, run_steps
-from jax_cmdbuf.stream_executor import interface as se
-from jax_cmdbuf.stream_executor.device_address import DeviceAddress, round_up
-from jax_cmdbuf.stream_executor.memory import MemoryAllocation, MemoryReservation, ScopedMapping
+from jax_cmdbuf.stream_executor.device_address import DeviceAddress
 from xla_flags.options import CommandBufferUpdateMode
 
 __all__ = [
@@ -128,7 +125,7 @@ class GpuExecutable:
             if executable.allocations[index].maybe_live_out
             or executable.allocations[index].is_parameter_aliased_with_output
         )
-        self._constants = _Constants(executable)
+        self._constants = LoadedConstants(executable)
         self._plain = PlainThunks()
         self.registry = registry
         registry.loaded(self, self._constants)
@@ -171,7 +168,7 @@ class GpuExecutable:
         injection: Injection,
     ) -> ExecutionResult:
         given = dict(zip(self.parameters, parameters, strict=True))
-        constants = self._constants.on(options.stream.executor)
+        constants = self._constants.on(options.stream)
         with open_scope(self, self.program, self.registry, options) as scope:
             owning = scope.generate_buffer_allocations(given, constants)
             mine = {index: owning[index] for index in self.program.owned}
@@ -225,7 +222,6 @@ class GpuExecutable:
 
 
 _NOTHING_INJECTED = Injection()
-_CONSTANT_ALIGNMENT = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,57 +238,6 @@ class _Body:
 
 def _failure(injection: Injection) -> StatusError | None:
     return StatusError(StatusCode.INTERNAL, injection.message) if injection.failing else None
-
-
-class _Constants:
-    """The memory of a program's constants on each device; it exists as long as the program is loaded."""
-
-    def __init__(self, executable: Executable) -> None:
-        self._allocations = tuple(each for each in executable.allocations if each.is_constant and each.size)
-        self._contents = {each.allocation: each.content for each in executable.constants if each.content}
-        self._lock = threading.Lock()
-        self._loaded: dict[se.StreamExecutor, dict[int, DeviceAddress]] = {}
-        self._handles: list[MemoryAllocation | MemoryReservation | ScopedMapping] = []
-
-    def on(self, executor: se.StreamExecutor) -> Mapping[int, DeviceAddress]:
-        """Allocation index -> address on this device; loaded at the first call."""
-        addresses = self._loaded.get(executor)
-        if addresses is None:
-            with self._lock:
-                addresses = self._loaded.get(executor)
-                if addresses is None:
-                    addresses = self._loaded[executor] = self._load(executor)
-        return addresses
-
-    def _load(self, executor: se.StreamExecutor) -> dict[int, DeviceAddress]:
-        # One block for all, each aligned as the driver aligns a module's globals.
-        offsets, total = {}, 0
-        for allocation in self._allocations:
-            offsets[allocation.index] = total
-            total += round_up(allocation.size, _CONSTANT_ALIGNMENT)
-        if not total:
-            return {}
-        with ExitStack() as undo:
-            memory = undo.enter_context(executor.create_allocation(total))
-            reservation = undo.enter_context(executor.create_reservation(total))
-            mapping = undo.enter_context(reservation.map_to(0, memory.size, memory))
-            addresses = {
-                allocation.index: mapping.address.slice(offsets[allocation.index], allocation.size)
-                for allocation in self._allocations
-            }
-            for index, content in self._contents.items():
-                executor.write(addresses[index], content)
-            undo.pop_all()
-        self._handles += [mapping, reservation, memory]
-        return addresses
-
-    def close(self) -> None:
-        """Releases the memory."""
-        with self._lock:
-            self._loaded.clear()
-            while self._handles:
-                self._handles[0].close()
-                del self._handles[0]
 
 
 def _parameters(executable: Executable) -> tuple[int, ...]:

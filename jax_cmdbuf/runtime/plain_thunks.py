@@ -15,7 +15,7 @@ from jax_cmdbuf.events import NO_SINK
 from jax_cmdbuf.executable.thunks import Thunk
 from jax_cmdbuf.runtime.buffer_allocations import select
 from jax_cmdbuf.runtime.command_buffer_thunk import ExecuteParams
-from jax_cmdbuf.runtime.commands import CommandList, command_list
+from jax_cmdbuf.runtime.commands import command_list
 from jax_cmdbuf.runtime.recording import Recording
 from jax_cmdbuf.runtime.steps import ControlFlow
 from jax_cmdbuf.stream_executor import interface as se
@@ -30,27 +30,43 @@ class _Single:
     """One thunk on one device."""
 
     def __init__(self, thunk: Thunk, executor: se.StreamExecutor) -> None:
-        self.lock = threading.Lock()
-        self.commands: CommandList = command_list((thunk,))
-        self._recording = Recording(self.commands, executor)
-        self._select = select(tuple(sorted(self.commands.allocations)))
+        self._executor = executor
+        self._lock = threading.Lock()
+        self._commands = command_list((thunk,))
+        self._select = select(tuple(sorted(self._commands.allocations)))
+        self._recording: Recording | None = None
         self._recorded_with: tuple[DeviceAddress, ...] = ()
 
     def run(self, params: ExecuteParams) -> None:
         """Submits the thunk's command, recorded again where its addresses changed."""
-        with self.lock:
+        with self._lock:
             current = self._select(params.table.addresses)
-            if not self._recording.is_created:
-                self._recording.create(params.table, NO_SINK)
-            elif current != self._recorded_with:
-                self._recording.update(params.table, None, NO_SINK)
-            self._recorded_with = current
-            self._recording.buffer.submit(params.stream)
+            try:
+                recording = self._record(params, current)
+                recording.buffer.submit(params.stream)
+            except BaseException:
+                # It may be half recorded.
+                self._forget()
+                raise
+
+    def _record(self, params: ExecuteParams, current: tuple[DeviceAddress, ...]) -> Recording:
+        if self._recording is None:
+            self._recording = Recording(self._commands, self._executor)
+            self._recording.create(params.table, NO_SINK)
+        elif current != self._recorded_with:
+            self._recording.update(params.table, None, NO_SINK)
+        self._recorded_with = current
+        return self._recording
+
+    def _forget(self) -> None:
+        recording, self._recording = self._recording, None
+        if recording is not None:
+            recording.close()
 
     def close(self) -> None:
         """Releases the device's command buffer."""
-        with self.lock:
-            self._recording.close()
+        with self._lock:
+            self._forget()
 
 
 class PlainThunks:

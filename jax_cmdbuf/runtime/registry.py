@@ -137,13 +137,12 @@ class ProfileRegistry:
                 known = sorted({each.program.module for each in everything.values()})
                 raise InputError(f"no profile of module {module!r}; there are {', '.join(known) or 'none'}")
             dropped = [each for key in chosen if (each := self._remappings.pop(key, None)) is not None]
-        self._dead.extend(dropped)
-        self._bury()
-        # Command buffers hold addresses of the reservations that went.
-        with self._lock:
             executables = list(self._loaded)
+        self._dead.extend(dropped)
+        # Command buffers hold addresses of the reservations that go.
         for executable in executables:
             executable.evict_command_buffers()
+        self._bury()
         return len(dropped)
 
     def close(self) -> None:

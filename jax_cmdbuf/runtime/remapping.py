@@ -125,7 +125,8 @@ class Remapping:
       placed: those of them that are allocated in their slot (temporaries).
       aliased: those of them that are mapped to their slot in each execution (inputs and outputs), ascending.
       layout, reservation: set at the first remapped execution.
-      unreleased: aliases whose release the driver refused twice.
+      unreleased: aliases whose release was refused twice.
+      unfreed: buffers of executions whose free was refused twice.
       sources, moves: addresses of ``aliased`` in the last execution, and what the guard remembers of their
         moves.
     """
@@ -146,6 +147,7 @@ class Remapping:
         self.sources: tuple[DeviceAddress, ...] = ()
         self.moves: Moves = {}
         self.unreleased: list[int] = []
+        self.unfreed: list[DeviceAddress] = []
         self.is_closed = False
         self.persistent = PersistentSet.UNKNOWN
         self.layout: Layout | None = None
@@ -196,6 +198,20 @@ class Remapping:
         self.demotions = (*self.demotions, demotion)
         self.select(tuple(index for index in self.selected if index != demotion.allocation))
 
+    def free_leftovers(self) -> None:
+        """Tries again to release the aliases and buffers that an earlier execution could not.
+
+        Raises:
+          StatusError: it is refused again.
+        """
+        while self.unreleased and self.layout is not None and self.reservation is not None:
+            slot = self.layout.slots[self.unreleased[-1]]
+            self.allocator.unmap(self.executor.device_ordinal, self.reservation, slot.offset, slot.size)
+            self.unreleased.pop()
+        while self.unfreed:
+            self.allocator.deallocate(self.executor.device_ordinal, self.unfreed[-1])
+            self.unfreed.pop()
+
     def close(self) -> None:
         """Completes what the device still has pending and gives the reservation back.
 
@@ -204,6 +220,7 @@ class Remapping:
         """
         with self.lock:
             self.is_closed = True
+            self.free_leftovers()
             if self.reservation is not None:
                 self.allocator.synchronize_pending_operations(self.executor.device_ordinal)
                 self.reservation.close()

@@ -124,18 +124,18 @@ def test_remappings_die_with_their_executables(world, make):
 
 
 SIZES = (1000, 3 << 20)
-CALLS = (
+# Failures of one kind in a run: when undoing a half-done step fails as well, no program can do anything about
+# it.
+MAKING = (
     "cuMemCreate",
     "cuMemMap",
     "cuMemSetAccess",
-    "cuMemUnmap",
-    "cuMemRelease",
     "cuMemAddressReserve",
-    "cuMemAddressFree",
-    "cuStreamWriteValue64",
     "cuGraphInstantiate",
     "cuGraphLaunch",
 )
+RELEASING = ("cuMemUnmap", "cuMemRelease", "cuMemAddressFree", "cuStreamWriteValue64")
+MOST_FAILURES = 40
 
 
 # Shrinking a program of many rules takes minutes; the failing one as it was drawn is short enough to read.
@@ -147,9 +147,13 @@ class Machine(RuleBasedStateMachine):
 
     make = new_world = new_seen = None
 
-    @initialize(mode=st.sampled_from([StreamMode.AUTO, StreamMode.ON_WAIT]))
-    def start(self, mode):
+    @initialize(
+        mode=st.sampled_from([StreamMode.AUTO, StreamMode.ON_WAIT]),
+        calls=st.sampled_from([MAKING, RELEASING]),
+    )
+    def start(self, mode, calls):
         self.world = type(self).new_world(mode)
+        self.calls = calls
         self.buffers = []
         self.foreign, self.handles = {}, []
         for size in SIZES:
@@ -288,9 +292,9 @@ class Machine(RuleBasedStateMachine):
         ):
             self.check(programs[number], arguments[number], seen[number])
 
-    @rule(call=st.sampled_from(CALLS), nth=st.integers(1, 3))
-    def fail(self, call, nth):
-        self.world.executor.driver.fail(call, nth)
+    @rule(data=st.data(), nth=st.integers(1, 3))
+    def fail(self, data, nth):
+        self.world.executor.driver.fail(data.draw(st.sampled_from(self.calls)), nth)
 
     @rule(entries=st.integers(1, 3))
     def advance(self, entries):
@@ -320,7 +324,10 @@ class Machine(RuleBasedStateMachine):
         handles = [self.world.executor.memory.resolve(buffer) for buffer in self.buffers]
         assert None not in handles
         assert len({handle.handle for handle in handles}) == len(handles)
-        assert self.world.allocator.statistics(0).active == len(self.buffers)
+        active = self.world.allocator.statistics(0).active
+        # A free that the timeline refuses twice in a row leaves its buffer to the allocator.
+        refused = self.world.executor.driver.calls["cuStreamWriteValue64"] and self.calls is RELEASING
+        assert active == len(self.buffers) or (refused and active > len(self.buffers))
         assert self.world.allocator.statistics(0).active_aliases == 0
         assert all(
             each.persistent is None or each.selected is not None for each in self.world.registry.snapshots()
@@ -330,7 +337,7 @@ class Machine(RuleBasedStateMachine):
         if not hasattr(self, "world"):
             return
         # Injected failures that were not used yet hit the clean-up, which can be repeated.
-        for _ in range(3 * len(CALLS)):
+        for _ in range(MOST_FAILURES):
             try:
                 for buffer in list(self.buffers):
                     self.world.free(buffer)
