@@ -83,8 +83,14 @@ class SimulatedStream:
         return self._completed_seqno
 
     def wait_microseconds(self, duration: float) -> None:
-        """See ``Stream``. Costs simulated time; real time only in mode TOLD."""
+        """See ``Stream``. Costs simulated time; real time only in mode TOLD.
+
+        Raises:
+          DriverError: the device has faulted, so waiting longer would not help.
+        """
         self.executor.driver.microseconds += duration
+        if self.executor.fault is not None:
+            raise self.executor.fault
         if self.mode is StreamMode.TOLD:
             with self._condition:
                 self._condition.wait(duration / 1e6)
@@ -96,11 +102,7 @@ class SimulatedStream:
         self._check_fault("cuStreamSynchronize")
         self.advance(len(self._entries))
 
-    def submit(
-        self,
-        addresses: Iterable[DeviceAddress],
-        label: str = "work",
-    ) -> None:
+    def submit(self, addresses: Iterable[DeviceAddress], label: str = "work") -> None:
         """Enqueues work that uses ``addresses``; null and empty ones are not looked at.
 
         Args:
@@ -119,7 +121,8 @@ class SimulatedStream:
                 if found is None:
                     raise self._fault(f"{label} uses {address}, which is not mapped or has no access")
                 uses.append((address, found))
-        self._enqueue(_Work(label, tuple(uses)))
+        if self.mode is not StreamMode.AUTO or self._entries:
+            self._enqueue(_Work(label, tuple(uses)))
 
     def check_aliases(self, aliases: Iterable[tuple[DeviceAddress, DeviceAddress]]) -> None:
         """Checks that work will reach the memory its caller means.
@@ -128,8 +131,7 @@ class SimulatedStream:
           aliases: pairs (address that the work uses, owning address).
 
         Raises:
-          DriverError: CUDA_ERROR_ILLEGAL_ADDRESS: a pair does not lead to the same physical memory, or
-          nowhere.
+          DriverError: CUDA_ERROR_ILLEGAL_ADDRESS: a pair leads to different memory, or nowhere.
         """
         resolve = self.executor.memory.resolve
         for address, owner in aliases:
@@ -158,8 +160,6 @@ class SimulatedStream:
     def _finish(self, entry: int | _Work) -> None:
         if isinstance(entry, int):
             self._completed_seqno = entry
-            return
-        if self.mode is StreamMode.AUTO:
             return
         for address, expected in entry.uses:
             if self.executor.memory.resolve(address) != expected:

@@ -223,7 +223,7 @@ class SimulatedVirtualMemory:
                 raise DriverError(
                     "cuMemMap",
                     "CUDA_ERROR_NOT_SUPPORTED",
-                    f"{size} bytes at offset {offset} of {physical.size} bytes: only whole memory can be mapped",
+                    f"{size} bytes at offset {offset} of {physical.size}: only whole memory can be mapped",
                 )
             if address % self.granularity:
                 raise _invalid("cuMemMap", f"{address:#x} is not a multiple of {self.granularity}")

@@ -9,6 +9,7 @@ from jax_cmdbuf.stream_executor import interface as se
 from jax_cmdbuf.stream_executor.device_address import NULL_ADDRESS, DeviceAddress
 from jax_cmdbuf.stream_executor.memory import DriverError
 from jax_cmdbuf.stream_executor.simulated import SimulatedExecutor, SimulatedStream, StreamMode
+from jax_cmdbuf.stream_executor.vmm_allocator import DeviceAddressVmmAllocator, DeviceConfig
 from tests.stream_executor.conformance import DeviceConformance
 
 GRANULE = 2 << 20
@@ -66,6 +67,16 @@ class TestSubmit:
         for call in (lambda: stream.submit([mapped[0]]), lambda: stream.enqueue_seqno(1), stream.synchronize):
             with illegal_address():
                 call()
+
+    @pytest.mark.parametrize("mode", [StreamMode.ON_WAIT, StreamMode.TOLD])
+    def test_nobody_waits_for_a_device_that_has_faulted(self, executor, mode):
+        stream = executor.create_stream(mode)
+        allocator = DeviceAddressVmmAllocator([DeviceConfig(stream)])
+        allocator.deallocate(0, allocator.allocate(0, 1))
+        with illegal_address():
+            stream.submit([DeviceAddress(8, 8)])
+        with illegal_address():
+            allocator.synchronize_pending_operations(0)
 
     def test_memory_can_still_be_released_after_a_fault(self, executor, mapped):
         with illegal_address():
