@@ -5,6 +5,7 @@ Invariant: arguments are read for shape, type and sharding only; the function is
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,9 +17,25 @@ from jax_cmdbuf.executable.compile_module import argument_paths, result_paths
 from jax_cmdbuf.executable.compile_sharding import is_array, struct
 from jax_cmdbuf.executable.executable import CompiledProgram, Executable
 
-__all__ = ["live_program"]
+__all__ = ["CompiledHere", "live_program"]
 
-_Named = tuple[Executable, tuple[str, ...], tuple[str, ...]]
+
+@dataclass(frozen=True)
+class CompiledHere:
+    """What the process's own JAX compiled.
+
+    Attributes:
+      executable: the program.
+      arguments, results: paths of its parameters and results; empty where unknown.
+      gpu: model of the GPU it is for, or None where unknown.
+    """
+
+    executable: Executable
+    arguments: tuple[str, ...] = ()
+    results: tuple[str, ...] = ()
+    gpu: str | None = None
+
+
 # Without the kernel driver no CUDA device can be there, so asking JAX, which starts its backends, is not
 # needed.
 _DRIVER = Path("/proc/driver/nvidia")
@@ -26,7 +43,7 @@ _DRIVER = Path("/proc/driver/nvidia")
 
 def live_program(
     program: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, native: bool
-) -> ModuleSource | _Named:
+) -> ModuleSource | CompiledHere:
     """Lowers a live function.
 
     Args:
@@ -35,7 +52,7 @@ def live_program(
       native: compile with the process's own backend if that is a GPU.
 
     Returns:
-      Text to compile in the worker, or (executable, argument paths, result paths).
+      Text to compile in the worker, or what was compiled here.
 
     Raises:
       InputError: not a function, or arguments for a stage that already has them.
@@ -43,7 +60,7 @@ def live_program(
     if isinstance(program, jax.stages.Compiled | jax.stages.Lowered) and (args or kwargs):
         raise InputError(f"a {type(program).__name__} has its arguments already; give it alone")
     if isinstance(program, jax.stages.Compiled):
-        return Executable.from_compiled(cast(CompiledProgram, program)), (), ()
+        return CompiledHere(Executable.from_compiled(cast(CompiledProgram, program)))
     if isinstance(program, jax.stages.Lowered):
         return _as_text(program)
     if not callable(program):
@@ -52,10 +69,11 @@ def live_program(
     if native and _has_gpu():
         lowered = jitted.lower(*args, **kwargs)
         module = lowered.compiler_ir()
-        return (
+        return CompiledHere(
             Executable.from_compiled(cast(CompiledProgram, lowered.compile())),
             argument_paths(module),
             result_paths(module),
+            gpu=jax.devices()[0].device_kind,
         )
     shapes, keywords = jax.tree.map(_shape_of, (args, kwargs))
     return _as_text(jitted.trace(*shapes, **keywords).lower(lowering_platforms=("cuda",)))

@@ -26,7 +26,7 @@ from jax_cmdbuf.executable.compile import (
 from jax_cmdbuf.executable.conversion import convert
 from jax_cmdbuf.executable.executable import Executable
 from jax_cmdbuf.executable.ffi_traits import FFI_TRAITS
-from jax_cmdbuf.executable.targets import DEFAULT_TARGET, Target, load_target
+from jax_cmdbuf.executable.targets import DEFAULT_TARGET, Target, load_target, target_named
 from jax_cmdbuf.executable.thunk_dump import grouping_differences
 from jax_cmdbuf.report.flags import OWN_OPTIONS, changed_flags
 from jax_cmdbuf.report.model import Plan, PlanContext, make_plan
@@ -92,8 +92,9 @@ def plan(
     given = live_program(program, args, dict(kwargs or {}), native=target is None)
     if isinstance(given, ModuleSource):
         return _compile_and_plan(given, options, traced=True)
-    executable, arguments, results = given
-    return plan_executable(executable, target=target, arguments=arguments, results=results)
+    if target is None and given.gpu is not None and given.executable.device is None:
+        target = target_named(given.gpu)
+    return plan_executable(given.executable, target=target, arguments=given.arguments, results=given.results)
 
 
 def plan_source(source: str, options: PlanOptions | None = None, *, must_compile: bool = False) -> Plan:
@@ -160,7 +161,7 @@ def plan_executable(
     if device is None:
         chosen = load_target(target or DEFAULT_TARGET)
         device = chosen.device
-        how = "--target" if target else "the default target"
+        how = f"target {chosen.name}" if target else "the default target"
         notes = (f"the executable does not describe its GPU: {device.name} was taken from {how}",)
         notes += chosen.warnings
     elif target:

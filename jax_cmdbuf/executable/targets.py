@@ -17,7 +17,7 @@ from jax_cmdbuf.errors import InputError, TargetError
 from jax_cmdbuf.executable.executable import DeviceDescription, Version
 from jax_cmdbuf.executable.text_proto import Message, parse_text_proto, scalar
 
-__all__ = ["DEFAULT_TARGET", "TARGETS", "Target", "load_target", "parse_target"]
+__all__ = ["DEFAULT_TARGET", "TARGETS", "Target", "load_target", "parse_target", "target_named"]
 
 DEFAULT_TARGET = "h200"
 
@@ -104,6 +104,11 @@ def load_target(name: str) -> Target:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise TargetError(f"cannot read target {name}: {reason}") from error
     return parse_target(text, name=name)
+
+
+def target_named(device: str) -> str | None:
+    """The shipped target of a GPU model, as JAX's ``device_kind`` has it ("NVIDIA H200"); None: none."""
+    return next((name for name in TARGETS if load_target(name).device.name == device), None)
 
 
 def parse_target(text: str, *, name: str) -> Target:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jax_cmdbuf.api import live
-from jax_cmdbuf.api.live import live_program
+from jax_cmdbuf.api.live import CompiledHere, live_program
 from jax_cmdbuf.errors import InputError
 from jax_cmdbuf.executable.compile import ModuleSource
 
@@ -82,9 +82,9 @@ def test_on_a_gpu_the_process_compiles_itself(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(live, "_has_gpu", lambda: True)
     monkeypatch.setattr(live.Executable, "from_compiled", lambda compiled: compiled.runtime_executable())
     given = live_program(jax.jit(step), ARGUMENTS, {}, native=True)
-    assert isinstance(given, tuple)
-    executable, arguments, results = given
-    assert type(executable).__name__ == "LoadedExecutable"
-    assert arguments == ("params['w']", "x")
-    assert results == ("out[0]['w']", "out[1]")
+    assert isinstance(given, CompiledHere)
+    assert type(given.executable).__name__ == "LoadedExecutable"
+    assert given.arguments == ("params['w']", "x")
+    assert given.results == ("out[0]['w']", "out[1]")
+    assert given.gpu == jax.devices()[0].device_kind
     assert isinstance(live_program(jax.jit(step), ARGUMENTS, {}, native=False), ModuleSource)

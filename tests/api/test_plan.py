@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 import jax_cmdbuf
+from jax_cmdbuf.api import live
 from jax_cmdbuf.api import plan as api
+from jax_cmdbuf.api.live import CompiledHere
 from jax_cmdbuf.api.plan import PlanOptions, plan, plan_executable, plan_source
 from jax_cmdbuf.errors import ContainerError, InputError, TargetError
 from jax_cmdbuf.executable.compile import CompileRequest, CompileResult, FunctionSource, ModuleSource
@@ -80,7 +82,7 @@ def test_an_executable_needs_no_compilation() -> None:
     (trap,) = made.traps
     assert (trap.commands, trap.total) == (15, 16)
     assert (
-        "NVIDIA L4 was taken from --target"
+        "NVIDIA L4 was taken from target l4"
         in plan_source(str(EXECUTABLE), PlanOptions("l4")).context.notes[0]
     )
 
@@ -146,6 +148,16 @@ def test_what_was_compiled_for_a_gpu_elsewhere_is_planned_as_it_is(tmp_path: Pat
             return gzip.decompress(EXECUTABLE.read_bytes())
 
     assert plan_executable(Executable.from_compiled(Compiled())).command_count == 16
+
+
+def test_a_function_compiled_here_is_planned_for_the_gpu_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    executable = dataclasses.replace(a_program(), device=None)
+    for gpu, name in (("NVIDIA L4", "NVIDIA L4"), ("another GPU", "NVIDIA H200")):
+        here = CompiledHere(executable, ("p", "x"), ("out[0]", "out[1]"), gpu)
+        monkeypatch.setattr(live, "live_program", lambda *_, here=here, **__: here)
+        made = plan(jnp.tanh, np.zeros(3))
+        assert made.context.target == name
+        assert made.allocations[2].path == "out[1]"
 
 
 def test_plan_passes_its_options_on(requests: list[CompileRequest]) -> None:

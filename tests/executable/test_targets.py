@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from jax_cmdbuf.errors import TargetError
-from jax_cmdbuf.executable.targets import TARGETS, load_target, parse_target
+from jax_cmdbuf.executable.targets import TARGETS, load_target, parse_target, target_named
 
 
 @pytest.mark.parametrize("name", TARGETS)
@@ -24,6 +24,12 @@ def test_names_are_read_in_any_case_and_by_file_name() -> None:
     assert load_target("rtx").text == load_target("rtx4090").text
     assert load_target("h100").nvlinks == 18
     assert load_target("l4").nvlinks == 0
+
+
+def test_a_gpu_is_found_by_its_model() -> None:
+    assert target_named("NVIDIA H200") == "h200"
+    assert target_named("NVIDIA GeForce RTX 4090") == "rtx"
+    assert target_named("cpu") is None
 
 
 def test_a_file_is_a_target_too(tmp_path: Path) -> None:
