@@ -28,14 +28,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="file.py:function (its arguments come from <function>_args beside it, or from --arg), a "
         "serialized executable, HLO text or StableHLO text",
     )
-    compilation = parser.add_argument_group("compilation")
-    compilation.add_argument(
+    _add_program_arguments(parser.add_argument_group("what to compile, for what"))
+    _add_compilation_arguments(parser.add_argument_group("how to compile"))
+    output = parser.add_argument_group("output")
+    output.add_argument("--format", choices=("text", "json", "html"), default="text", help="default: text")
+    output.add_argument("--output", "-o", metavar="FILE", help="write there instead of to stdout")
+    output.add_argument("--full", action="store_true", help="text: show every command and allocation")
+
+
+def _add_program_arguments(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
         "--target",
         metavar="GPU",
         help="GPU to compile for: a100, h100, h200 (default), b200, l4, l40s, a10g, t4, rtx4090, rtx5090, or "
         "the path of a GpuTargetConfigProto text",
     )
-    compilation.add_argument(
+    group.add_argument(
         "--arg",
         dest="shapes",
         action="append",
@@ -43,29 +51,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SHAPE",
         help="XLA shape of the next positional argument, such as f32[128,256]; repeatable",
     )
-    compilation.add_argument(
+    group.add_argument(
         "--devices", type=int, metavar="N", help="compile for a mesh of N GPUs, with one axis named 'data'"
     )
-    compilation.add_argument(
+    group.add_argument(
         "--shard",
         action="append",
         metavar="ARGUMENT",
         help="split this argument over the devices by its leading axis; repeatable, 'none' for no argument "
         "(default: every argument after the first that looks like a batch)",
     )
-    compilation.add_argument(
+
+
+def _add_compilation_arguments(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
         "--xla_flags",
         "--xla-flags",
         metavar="FLAGS",
         help="XLA_FLAGS of the compilation (default: those of the environment)",
     )
-    compilation.add_argument(
+    group.add_argument(
         "--compare",
         action="append",
         metavar="FLAGS",
         help="given twice: compile with each of these flags after --xla_flags, and show what differs",
     )
-    compilation.add_argument(
+    group.add_argument(
         "--ffi-compatible",
         action="append",
         default=[],
@@ -73,13 +84,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="take this FFI target as command-buffer compatible: what its handler declares is not in an "
         "executable; repeatable",
     )
-    compilation.add_argument(
+    group.add_argument(
         "--timeout", type=float, default=600.0, metavar="SECONDS", help="end a compilation after this time"
     )
-    output = parser.add_argument_group("output")
-    output.add_argument("--format", choices=("text", "json", "html"), default="text", help="default: text")
-    output.add_argument("--output", "-o", metavar="FILE", help="write there instead of to stdout")
-    output.add_argument("--full", action="store_true", help="text: show every command and allocation")
 
 
 def run(arguments: argparse.Namespace) -> int:
