@@ -58,7 +58,7 @@ def known_flags(version: str, python: str) -> list[str]:
         subprocess.run(
             [
                 python,
-                *"-m pip download -q --no-deps --only-binary=:all: -d".split(),
+                *("-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", "-d"),
                 folder,
                 f"jaxlib=={version}",
             ],

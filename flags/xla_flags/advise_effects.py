@@ -9,6 +9,7 @@ import re
 from collections import defaultdict
 
 from xla_flags.diagnostics import Diagnostic, Severity
+from xla_flags.merge import field_of, replaces
 from xla_flags.parser import Assignment
 from xla_flags.schema import FlagKind
 from xla_flags.spelling import canonical_value
@@ -23,7 +24,6 @@ _KNOWN_BAD = {
         "full unrolling of while loops was reported to crash programs (jax-ml/jax#31149)"
     ),
 }
-_REPLACING = (FlagKind.ENUM_LIST, FlagKind.ASYNC_COLLECTIVES)
 
 
 def advise_effects(subject: Subject) -> list[Diagnostic]:
@@ -31,7 +31,7 @@ def advise_effects(subject: Subject) -> list[Diagnostic]:
     good = [each for each in subject.result.assignments if each.error is None]
     by_field: dict[str, list[Assignment]] = defaultdict(list)
     for each in good:
-        by_field[each.flag.field.name if each.flag.field is not None else each.flag.name].append(each)
+        by_field[field_of(each.flag)].append(each)
     found = []
     for group in by_field.values():
         found += _overridden(group)
@@ -52,7 +52,10 @@ def _note(code: str, token: Token, message: str, suggestion: str | None = None) 
 
 def _overridden(group: list[Assignment]) -> list[Diagnostic]:
     """Earlier assignments to a field that a later one makes meaningless."""
-    last = next((index for index in range(len(group) - 1, 0, -1) if replaces(group[index])), 0)
+    last = next(
+        (index for index in range(len(group) - 1, 0, -1) if replaces(group[index].flag, group[index].value)),
+        0,
+    )
     final = group[last]
     found = []
     for each in group[:last]:
@@ -65,15 +68,6 @@ def _overridden(group: list[Assignment]) -> list[Diagnostic]:
             message = f"a later --{final.flag.name} writes the same option and replaces this"
         found.append(_note("overridden", each.token, message, ""))
     return found
-
-
-def replaces(assignment: Assignment) -> bool:
-    """Whether what earlier flags wrote into the field does not matter any more after this one."""
-    kind = assignment.flag.kind
-    if kind is FlagKind.ENUM_LIST:
-        pieces = [piece for piece in map(str.strip, assignment.value.split(",")) if piece]
-        return not assignment.value or (bool(pieces) and pieces[0][0] not in "+-")
-    return not (kind.appends or kind in (FlagKind.MAP, FlagKind.BOOL_AS_MEMBER))
 
 
 def _no_change(group: list[Assignment], subject: Subject) -> list[Diagnostic]:

@@ -3,7 +3,8 @@
 XlaFlagsError
 ├── UnknownJaxlibError      no catalog is shipped for that version, or no jaxlib is installed
 ├── CatalogError            a catalog, or the descriptors in a jaxlib, cannot be read
-└── ProcessWouldEndError    the options were asked of flags with which XLA would end the process
+├── ProcessWouldEndError    the options were asked of flags with which XLA would end the process
+└── AlreadyReadError        XLA in this process has read its flags, and what is asked for is too late
 """
 
 from __future__ import annotations
@@ -23,3 +24,7 @@ class CatalogError(XlaFlagsError, ValueError):
 
 class ProcessWouldEndError(XlaFlagsError, ValueError):
     """DebugOptions were asked for, but with these flags XLA ends the process before there are any."""
+
+
+class AlreadyReadError(XlaFlagsError, RuntimeError):
+    """`XLA_FLAGS` was to be changed after XLA in this process had read it, for good."""

@@ -1,7 +1,7 @@
 """Flags as text that XLA reads back: quoting, and the one canonical spelling of a value.
 
 The inverse of `tokens` and of the setters. Invariant: tokenizing what `flag_text` gives yields one token,
-whose text is the name, `=` and the value; a canonical value means to its setter what the value it stands for means.
+whose text is the name, `=` and the value; a canonical value means to its setter what the original means.
 """
 
 from __future__ import annotations
