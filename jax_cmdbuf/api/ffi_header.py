@@ -11,8 +11,8 @@ import ctypes
 import functools
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 
@@ -41,8 +41,7 @@ _FUNCTION_POINTER = re.compile(r"\(\*(\w+)\)")
 _FIELD = re.compile(r"(?:const\s+)?(?:struct\s+)?(\w+)\s*(\**)\s*(\w+)")
 
 
-@dataclass(frozen=True)
-class FfiHeader:
+class FfiHeader(NamedTuple):
     """What one header declares.
 
     Attributes:

@@ -14,9 +14,8 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -32,8 +31,7 @@ DEFAULT_CAPACITY = 1 << 16
 _PLATFORMS = ("cpu", "CUDA")
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeRecord:
+class ProbeRecord(NamedTuple):
     """What one execution of one probe saw.
 
     Attributes:

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import pytest
+
+from jax_cmdbuf.api.defaults import UPDATE_MODE, default_update_mode, update_mode_named
+from jax_cmdbuf.errors import InputError
+
+FLAG = "--xla_gpu_command_buffer_update_mode="
+
+
+@pytest.mark.parametrize(
+    ("environ", "mode"),
+    [
+        ({}, "ALWAYS_UPDATE"),
+        ({"XLA_FLAGS": "--xla_gpu_autotune_level=0"}, "ALWAYS_UPDATE"),
+        ({"XLA_FLAGS": f"{FLAG}SKIP_TEMP"}, "SKIP_TEMP"),
+        ({"XLA_FLAGS": f"{FLAG}SKIP_TEMP {FLAG}'SKIP_PROFILED'"}, "SKIP_PROFILED"),
+        ({"XLA_FLAGS": f"{FLAG}SKIP_TEMP {FLAG}ALWAYS_UPDATE"}, "ALWAYS_UPDATE"),
+        ({"XLA_FLAGS": f"{FLAG}NEVER_UPDATE"}, "ALWAYS_UPDATE"),
+        ({"XLA_FLAGS": f"# {FLAG}SKIP_TEMP"}, "ALWAYS_UPDATE"),
+        ({"XLA_FLAGS": f"--a -- {FLAG}SKIP_TEMP"}, "ALWAYS_UPDATE"),
+        ({UPDATE_MODE: "SKIP_TEMP"}, "SKIP_TEMP"),
+        ({UPDATE_MODE: "SKIP_TEMP", "XLA_FLAGS": f"{FLAG}SKIP_PROFILED"}, "SKIP_TEMP"),
+        ({UPDATE_MODE: "", "XLA_FLAGS": f"{FLAG}SKIP_PROFILED"}, "SKIP_PROFILED"),
+    ],
+)
+def test_the_environment_decides(environ: dict[str, str], mode: str) -> None:
+    assert default_update_mode(environ) == mode
+
+
+def test_a_mode_that_is_none_is_told() -> None:
+    with pytest.raises(
+        InputError, match="JAX_CMDBUF_MODE is 'skip'; an update mode is one of ALWAYS_UPDATE, "
+    ):
+        default_update_mode({UPDATE_MODE: "skip"})
+    with pytest.raises(InputError, match="update_mode is 'NEVER_UPDATE'"):
+        update_mode_named("NEVER_UPDATE", "update_mode")
