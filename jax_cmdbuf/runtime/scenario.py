@@ -200,7 +200,7 @@ def _shape(dimensions: Sequence[int], element_type: str) -> str:
     name = _ELEMENT_TYPES.get(element_type)
     if name is None:
         letter = {"i": "s"}.get(element_type[:1], element_type[:1])
-        bits = element_type.lstrip("abcdefghijklmnopqrstuvwxyz")
+        bits = element_type.lstrip("abcdefghijklmnopqrstuvwxyz").replace("_", "")
         name = letter + bits
     return f"{name}[{','.join(str(dimension) for dimension in dimensions)}]"
 

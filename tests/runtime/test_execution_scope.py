@@ -12,15 +12,8 @@ import pytest
 from jax_cmdbuf.errors import StatusCode, StatusError
 from jax_cmdbuf.runtime.buffer_allocations import PersistentSet
 from jax_cmdbuf.runtime.execution_scope import ExecutionScope, RunOptions, open_scope
-from jax_cmdbuf.runtime.guard import Guarded
-from jax_cmdbuf.runtime.remap_errors import (
-    AllocatorChangedError,
-    GranularityChangedError,
-    NullBufferError,
-    StreamMismatchError,
-)
+from jax_cmdbuf.runtime.remap_errors import NullBufferError
 from jax_cmdbuf.stream_executor.device_address import NULL_ADDRESS
-from jax_cmdbuf.stream_executor.vmm_allocator import DeviceAddressVmmAllocator, DeviceConfig
 from xla_flags.options import CommandBufferUpdateMode as Mode
 
 PROFILED = Mode.SKIP_PROFILED
@@ -248,33 +241,6 @@ def test_copy_protection_only_after_the_transition_maps_the_replacement(world, m
 # one # device (two GEMMs, both allocators) in test_gpu_executable.py.
 
 
-def test_another_stream_than_the_allocators(world, make, owner):
-    program = make.program([make.temp(0)], Mode.SKIP_TEMP)
-    options = RunOptions(world.allocator, world.executor.create_stream(), world.log)
-    with pytest.raises(StreamMismatchError, match="INTERNAL"):
-        open_scope(owner, program, world.registry, options)
-
-
-def test_another_allocator_than_before(world, make, owner):
-    program = make.program([make.temp(0)], Mode.SKIP_TEMP)
-    world.scope(owner, program, {})
-    with DeviceAddressVmmAllocator([DeviceConfig(world.stream)]) as other:
-        options = RunOptions(other, world.stream, world.log)
-        with pytest.raises(AllocatorChangedError, match="changed VMM allocator"):
-            open_scope(owner, program, world.registry, options)
-    assert world.scope(owner, program, {}).error is None
-
-
-def test_another_granularity_than_before(world, make, owner, monkeypatch):
-    program = make.program([make.temp(0)], Mode.SKIP_TEMP)
-    world.scope(owner, program, {})
-    with monkeypatch.context() as patch:
-        patch.setattr(world.allocator, "granularity", lambda ordinal: 4 << 20)
-        with pytest.raises(GranularityChangedError, match="from 2097152 to 4194304"):
-            world.scope(owner, program, {})
-    assert world.scope(owner, program, {}).error is None
-
-
 class PlainAllocator:
     """An allocator that is no VMM allocator."""
 
@@ -387,37 +353,3 @@ def test_other_executables_and_snapshots_do_not_wait(world, make, owner):
         assert {each.phase for each in world.registry.snapshots()} == {"active"}
 
     assert world.scope(owner, program, {}, body=nested).error is None
-
-
-def test_guarded_a_parameter_that_cannot_be_mapped_is_demoted_and_the_run_goes_on(world, make, owner):
-    program = make.program([make.parameter(0), make.parameter(1)], PROFILED)
-    buffers = [world.allocate(), world.allocate()]
-    for _ in range(4):
-        world.scope(owner, program, {0: buffers[0], 1: buffers[1]}, guard=Guarded())
-    seen = world.scope(owner, program, {0: buffers[0], 1: buffers[0]}, guard=Guarded())
-    assert seen.error is None
-    assert seen.kinds == ["execute_remapped", "demote"]
-    assert seen.persistent == PersistentSet([0])
-    assert seen.table[1] == buffers[0]
-    plain = world.scope(owner, program, {0: buffers[0], 1: buffers[0]})
-    assert plain.error is None
-
-
-def test_guarded_a_reservation_that_cannot_be_made_leaves_plain_execution(world, make, owner):
-    program = make.program([make.temp(0), make.constant(1)], Mode.SKIP_TEMP)
-    world.executor.driver.fail("cuMemAddressReserve")
-    seen = world.scope(owner, program, {}, guard=Guarded())
-    assert seen.error is None
-    assert seen.persistent == PersistentSet([1])
-    world.executor.driver.fail("cuMemAddressReserve")
-    with pytest.raises(StatusError, match="cuMemAddressReserve"):
-        world.scope(Owner(), program, {})
-
-
-def test_guarded_a_temp_that_cannot_be_placed_is_allocated_elsewhere(world, make, owner):
-    program = make.program([make.temp(0)], Mode.SKIP_TEMP)
-    world.executor.driver.fail("cuMemCreate")
-    seen = world.scope(owner, program, {}, guard=Guarded())
-    assert seen.error is None
-    assert seen.kinds == ["reserve", "demote"]
-    assert seen.persistent == PersistentSet([])
