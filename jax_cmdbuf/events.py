@@ -125,8 +125,6 @@ class TransitionDisabled(Event):
 
     kind: ClassVar[str] = "transition_disabled"
     module: str
-    candidates: int
-    steps: int
 
 
 @dataclass(frozen=True, slots=True)

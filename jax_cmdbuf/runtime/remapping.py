@@ -236,9 +236,8 @@ def _events_of(program: Program, result: Transition) -> Iterator[Event]:
     for verdict in result.verdicts:
         if verdict.reason is CandidateReason.SHARED_BUFFER:
             yield SharedBuffer(module, verdict.allocation)
-    candidates, steps = len(classification.candidates), result.profile.steps
     if result.profile.phase is ProfilePhase.ACTIVE:
-        automatic = len(classification.va_remapped)
-        yield TransitionActive(module, automatic, len(result.selected), candidates, steps)
+        automatic, candidates = len(classification.va_remapped), len(classification.candidates)
+        yield TransitionActive(module, automatic, len(result.selected), candidates, result.profile.steps)
     else:
-        yield TransitionDisabled(module, candidates, steps)
+        yield TransitionDisabled(module)
