@@ -28,7 +28,7 @@ from jax_cmdbuf.executable.executable import Executable
 from jax_cmdbuf.executable.ffi_traits import FFI_TRAITS
 from jax_cmdbuf.executable.targets import DEFAULT_TARGET, Target, load_target, target_named
 from jax_cmdbuf.executable.thunk_dump import grouping_differences
-from jax_cmdbuf.report.flags import OWN_OPTIONS, changed_flags
+from jax_cmdbuf.report.flags import OWN_OPTIONS, changed_flags, missing_update_modes
 from jax_cmdbuf.report.model import Plan, PlanContext, make_plan
 
 __all__ = ["PlanOptions", "plan", "plan_executable", "plan_source"]
@@ -166,6 +166,7 @@ def plan_executable(
         notes += chosen.warnings
     elif target:
         notes = (f"the executable describes its own GPU ({device.name}): --target was not used",)
+    notes += _mode_notes(executable.jaxlib)
     conversion = convert(executable, device=device, ffi_traits=_ffi_traits(ffi_compatible))
     return make_plan(
         executable,
@@ -212,7 +213,7 @@ def _plan_compiled(
     warnings = tuple(
         f"the grouping shown is not XLA's own, please report this: {difference}" for difference in differences
     )
-    notes = (*target.warnings, *result.notes)
+    notes = (*target.warnings, *result.notes, *_mode_notes(executable.jaxlib))
     if executable.device is None:
         notes += (f"the executable does not describe its GPU: it was taken from target {target.name}",)
     if not differences:
@@ -232,6 +233,13 @@ def _plan_compiled(
             warnings=warnings,
         ),
     )
+
+
+def _mode_notes(jaxlib: str | None) -> tuple[str, ...]:
+    missing = missing_update_modes(jaxlib)
+    if not missing:
+        return ()
+    return (f"jaxlib {jaxlib} has no {' and no '.join(missing)}: shown is what later releases would do",)
 
 
 def _read(path: Path) -> bytes:

@@ -20,7 +20,7 @@ from pathlib import Path
 import jax_cmdbuf.errors as errors
 from jax_cmdbuf.errors import CmdbufError, CompileError, InputError
 from jax_cmdbuf.executable.compile_flags import check_flags
-from jax_cmdbuf.executable.compile_log import key_line
+from jax_cmdbuf.executable.compile_log import key_line, remarks
 from jax_cmdbuf.executable.targets import Target
 from jax_cmdbuf.executable.toolchain import Toolchain, find_toolchain
 
@@ -185,8 +185,9 @@ def _run_worker(directory: Path, environ: Mapping[str, str], timeout_s: float) -
 
 def _read_result(directory: Path, status: int, toolchain: Toolchain, notes: tuple[str, ...]) -> CompileResult:
     result_file = directory / "result.json"
+    log = (directory / "log").read_text(encoding="utf-8", errors="replace")
     if status != 0 or not result_file.exists():
-        raise _death(status, (directory / "log").read_text(encoding="utf-8", errors="replace"))
+        raise _death(status, log)
     result = json.loads(result_file.read_text(encoding="utf-8"))
     if "error" in result:
         kind = getattr(errors, result["error"], CompileError)
@@ -196,7 +197,7 @@ def _read_result(directory: Path, status: int, toolchain: Toolchain, notes: tupl
         arguments=tuple(result["arguments"]),
         results=tuple(result["results"]),
         thunk_dumps=result["thunk_dumps"],
-        notes=(*notes, *result["notes"]),
+        notes=(*notes, *result["notes"], *remarks(log)),
         versions={**result["versions"], toolchain.plugin: toolchain.plugin_version},
     )
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from jax_cmdbuf.errors import CmdbufError, CompileError, InputError, MissingDependencyError
 
-__all__ = ["explain", "key_line", "one_line"]
+__all__ = ["explain", "key_line", "one_line", "remarks"]
 
 _MAX_LENGTH = 400
 # "F1201 05:47:12.345678    1234 parse_flags_from_env.cc:234] text"
@@ -82,6 +82,25 @@ def explain(message: str) -> CmdbufError:
         if match:
             return row.error(match.expand(row.sentence))
     return CompileError(f"XLA refused the program: {one_line(message)}")
+
+
+# What XLA logs when it compiles a program otherwise than a GPU would have it -> what that means.
+_REMARKS = (
+    (
+        "Missing deviceless CUB scratch size data",
+        "large sorts were compiled with XLA's fallback (many kernels), because CUB's needs are unknown without "
+        "a GPU: a real one runs CUB, a custom call",
+    ),
+    (
+        "cannot enumerate configs in deviceless mode",
+        "a library's algorithms were not chosen, because that needs a GPU",
+    ),
+)
+
+
+def remarks(log: str) -> tuple[str, ...]:
+    """What the output of a compilation that succeeded tells the reader of its plan, one sentence each."""
+    return tuple(sentence for mark, sentence in _REMARKS if mark in log)
 
 
 def one_line(message: str) -> str:

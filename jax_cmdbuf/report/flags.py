@@ -10,11 +10,13 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from jax_cmdbuf.executable.executable import Executable
+from jax_cmdbuf.runtime.policy import POLICIES
 from xla_flags.errors import CatalogError, UnknownJaxlibError
 from xla_flags.schema import Catalog, FieldSpec, shipped_versions
 
-__all__ = ["OWN_OPTIONS", "changed_flags"]
+__all__ = ["OWN_OPTIONS", "changed_flags", "missing_update_modes"]
 
+_UPDATE_MODE = "xla_gpu_command_buffer_update_mode"
 # Options of this package's own compilations.
 OWN_OPTIONS = frozenset({"xla_dump_to"})
 # Set by JAX for every compilation, whatever the user's flags are.
@@ -47,6 +49,15 @@ def changed_flags(
         and _comparable(field, value) != _comparable(field, field.default)
     }
     return MappingProxyType(changed)
+
+
+def missing_update_modes(jaxlib: str | None) -> tuple[str, ...]:
+    """The update modes that a plan shows but that this release of jaxlib does not have."""
+    catalog = _catalog(jaxlib)
+    field = catalog.fields.get(_UPDATE_MODE) if catalog is not None else None
+    if field is None or field.enum is None:
+        return ()
+    return tuple(mode.name for mode in POLICIES if mode.name not in field.enum.numbers)
 
 
 def _catalog(jaxlib: str | None) -> Catalog | None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from jax_cmdbuf.errors import CmdbufError, CompileError, InputError, MissingDependencyError
-from jax_cmdbuf.executable.compile_log import explain, key_line, one_line
+from jax_cmdbuf.executable.compile_log import explain, key_line, one_line, remarks
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,12 @@ def test_each_known_message_becomes_a_sentence(message: str, error: type[CmdbufE
     explained = explain(message)
     assert type(explained) is error
     assert names in str(explained)
+
+
+def test_a_warning_about_what_a_gpu_would_do_is_a_remark() -> None:
+    log = "W1201 05:47:12.3 9 sort.cc:2] Missing deviceless CUB scratch size data for sort. Using fallback"
+    assert remarks(log)[0].startswith("large sorts were compiled with XLA's fallback")
+    assert remarks("cuda_plugin_extension is not found.") == ()
 
 
 def test_one_line_is_bounded() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import dataclasses
 
 from jax_cmdbuf.executable.executable import Executable
-from jax_cmdbuf.report.flags import changed_flags
+from jax_cmdbuf.report.flags import changed_flags, missing_update_modes
 from xla_flags.schema import Catalog, shipped_versions
 
 NEWEST = shipped_versions()[-1]
@@ -40,6 +40,13 @@ def test_the_order_of_an_enum_list_is_no_difference(executable: Executable) -> N
     default = Catalog.for_jaxlib(NEWEST).fields["xla_gpu_enable_command_buffer"].default
     program = with_options(executable, xla_gpu_enable_command_buffer=tuple(reversed(default)))
     assert changed_flags(program, jaxlib=NEWEST) == {}
+
+
+def test_modes_that_a_release_does_not_have() -> None:
+    assert missing_update_modes("0.10.2") == ("SKIP_TEMP", "SKIP_PROFILED")
+    assert missing_update_modes("0.11") == ()
+    assert missing_update_modes(NEWEST) == ()
+    assert missing_update_modes(None) == ()
 
 
 def test_a_release_is_found_by_its_beginning_and_an_unknown_one_lists_nothing(executable: Executable) -> None:
