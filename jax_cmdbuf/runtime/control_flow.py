@@ -13,7 +13,9 @@ from itertools import islice, product
 from jax_cmdbuf.executable.thunks import Thunk, WhileInfo
 from jax_cmdbuf.runtime.steps import BranchStep, CommandBufferStep, LoopStep, Step, ThunkStep
 
-__all__ = ["FixedControlFlow", "infer_control_flow"]
+__all__ = ["CUSTOM_CALL", "FixedControlFlow", "infer_control_flow", "infer_failing_call"]
+
+CUSTOM_CALL = "kCustomCall"
 
 # Combinations of branches that are looked at before the first one is taken for granted.
 _MOST_COMBINATIONS = 256
@@ -89,19 +91,44 @@ def _walk(steps: Sequence[Step]) -> Iterator[Step]:
 
 def _runs(steps: Sequence[Step], flow: FixedControlFlow) -> int:
     """How many command buffers run."""
-    total = 0
+    return sum(isinstance(step, CommandBufferStep) for step in _execution(steps, flow))
+
+
+def _execution(steps: Sequence[Step], flow: FixedControlFlow) -> Iterator[CommandBufferStep | ThunkStep]:
+    """The steps in the order in which an execution runs them."""
     for step in steps:
         match step:
             case CommandBufferStep():
-                total += bool(step.command_buffer.commands.commands)
+                if step.command_buffer.commands.commands:
+                    yield step
             case LoopStep():
                 count = _trip_count(step)
-                if count is None:
-                    count = flow.iterations(step.thunk)
-                    total += (count + 1) * _runs(step.condition, flow)
-                total += count * _runs(step.body, flow)
+                is_open = count is None
+                for _ in range(flow.iterations(step.thunk) if count is None else count):
+                    if is_open:
+                        yield from _execution(step.condition, flow)
+                    yield from _execution(step.body, flow)
+                if is_open:
+                    yield from _execution(step.condition, flow)
             case BranchStep():
-                total += _runs(step.branches[flow.branch(step.thunk)], flow)
+                yield from _execution(step.branches[flow.branch(step.thunk)], flow)
             case ThunkStep():
-                continue
-    return total
+                yield step
+
+
+def infer_failing_call(steps: Sequence[Step], flow: FixedControlFlow, runs: int) -> int:
+    """Which custom call outside command buffers failed, from 1, if ``runs`` command buffers ran before it.
+
+    It is the first one behind that many command buffers, or the last one there is.
+    """
+    calls = buffers = 0
+    for step in _execution(steps, flow):
+        if isinstance(step, CommandBufferStep):
+            if calls and buffers >= runs:
+                break
+            buffers += 1
+        elif step.thunk.kind == CUSTOM_CALL:
+            calls += 1
+            if buffers >= runs:
+                break
+    return max(calls, 1)

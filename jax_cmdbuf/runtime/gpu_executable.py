@@ -52,13 +52,15 @@ class Injection:
     """What a simulated execution is told about the world outside it.
 
     Attributes:
-      failing: the user's own code, the first custom call outside command buffers, returns an error.
+      failing: the user's own code, a custom call outside command buffers, returns an error.
       message: the error's text.
+      failing_call: which custom call, counted from 1 as they run.
       control_flow: decides loops and branches.
     """
 
     failing: bool = False
     message: str = "injected failure"
+    failing_call: int = 1
     control_flow: ControlFlow = _NOTHING_OPEN
 
 
@@ -168,6 +170,12 @@ class GpuExecutable:
         injection: Injection,
     ) -> ExecutionResult:
         given = dict(zip(self.parameters, parameters, strict=True))
+        for number, (index, address) in enumerate(given.items()):
+            if address.is_null and self.program.allocations[index].size:
+                raise StatusError(
+                    StatusCode.FAILED_PRECONDITION,
+                    f"Cannot run XLA computation because the buffer of parameter {number} is null",
+                )
         constants = self._constants.on(options.stream)
         with open_scope(self, self.program, self.registry, options) as scope:
             owning = scope.generate_buffer_allocations(given, constants)
@@ -206,7 +214,9 @@ class GpuExecutable:
         params = ExecuteParams(table, persistent, options.stream, options.sink)
         for buffer in self._command_buffers:
             buffer.initialize(params)
-        run_steps(self.steps, params, self._plain.runner(injection.control_flow, _failure(injection)))
+        failure = StatusError(StatusCode.INTERNAL, injection.message) if injection.failing else None
+        runner = self._plain.runner(injection.control_flow, failure, injection.failing_call)
+        run_steps(self.steps, params, runner)
 
     def evict_command_buffers(self) -> None:
         """Releases the device command buffers; they are recorded again at the next use."""
@@ -234,10 +244,6 @@ class _Body:
 
     def __call__(self, table: BufferAllocations, persistent: PersistentSet) -> None:
         self.executable._run(table, persistent, self.options, self.injection)
-
-
-def _failure(injection: Injection) -> StatusError | None:
-    return StatusError(StatusCode.INTERNAL, injection.message) if injection.failing else None
 
 
 def _parameters(executable: Executable) -> tuple[int, ...]:

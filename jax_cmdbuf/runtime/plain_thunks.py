@@ -16,14 +16,13 @@ from jax_cmdbuf.executable.thunks import Thunk
 from jax_cmdbuf.runtime.buffer_allocations import select
 from jax_cmdbuf.runtime.command_buffer_thunk import ExecuteParams
 from jax_cmdbuf.runtime.commands import command_list
+from jax_cmdbuf.runtime.control_flow import CUSTOM_CALL
 from jax_cmdbuf.runtime.recording import Recording
 from jax_cmdbuf.runtime.steps import ControlFlow
 from jax_cmdbuf.stream_executor import interface as se
 from jax_cmdbuf.stream_executor.device_address import DeviceAddress
 
 __all__ = ["PlainThunks"]
-
-_CUSTOM_CALL = "kCustomCall"
 
 
 class _Single:
@@ -76,9 +75,17 @@ class PlainThunks:
         self._lock = threading.Lock()
         self._singles: dict[tuple[int, se.StreamExecutor], _Single] = {}
 
-    def runner(self, control_flow: ControlFlow, failure: StatusError | None) -> _Runner:
-        """A runner for one execution; ``failure`` is raised by the first custom call."""
-        return _Runner(self, control_flow, failure)
+    def runner(
+        self, control_flow: ControlFlow, failure: StatusError | None, failing_call: int = 1
+    ) -> _Runner:
+        """A runner for one execution.
+
+        Args:
+          control_flow: decides loops and branches.
+          failure: what a custom call ends with, or None.
+          failing_call: which one, counted from 1 as they run.
+        """
+        return _Runner(self, control_flow, failure, failing_call)
 
     def run(self, thunk: Thunk, params: ExecuteParams) -> None:
         """Runs one thunk."""
@@ -96,16 +103,19 @@ class PlainThunks:
                 self._singles.popitem()[1].close()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Runner:
     """``steps.Runner`` for one execution."""
 
     plain: PlainThunks
     control_flow: ControlFlow
     failure: StatusError | None
+    calls_left: int
 
     def run_thunk(self, thunk: Thunk, params: ExecuteParams) -> None:
         """Runs a thunk, unless it is the user's code and told to fail."""
-        if self.failure is not None and thunk.kind == _CUSTOM_CALL:
-            raise self.failure
+        if self.failure is not None and thunk.kind == CUSTOM_CALL:
+            self.calls_left -= 1
+            if not self.calls_left:
+                raise self.failure
         self.plain.run(thunk, params)

@@ -17,7 +17,12 @@ from jax_cmdbuf.events import Error, Event, EventLog
 from jax_cmdbuf.executable.conversion import Conversion
 from jax_cmdbuf.executable.executable import Executable
 from jax_cmdbuf.runtime.buffer_allocations import BufferAllocations, PersistentSet
-from jax_cmdbuf.runtime.control_flow import FixedControlFlow, infer_control_flow
+from jax_cmdbuf.runtime.control_flow import (
+    CUSTOM_CALL,
+    FixedControlFlow,
+    infer_control_flow,
+    infer_failing_call,
+)
 from jax_cmdbuf.runtime.execution_scope import RunOptions
 from jax_cmdbuf.runtime.gpu_executable import GpuExecutable, Injection
 from jax_cmdbuf.runtime.guard import FIDELITY, Guard
@@ -143,7 +148,7 @@ class _Replayer:
         self._choose_address = device.choose_address
         self._donated = frozenset[int]() if scenario.has_donation is False else None
         self._calls_user_code = any(
-            thunk.kind == "kCustomCall" for top in executable.thunks for thunk in top.walk()
+            thunk.kind == CUSTOM_CALL for top in executable.thunks for thunk in top.walk()
         )
         self._foreign: dict[int, _ForeignMemory] = {}
         self._control_flow = FixedControlFlow()
@@ -160,21 +165,28 @@ class _Replayer:
 
     def run(self, inputs: ExecutionInputs) -> ReplayedExecution:
         """One recorded execution."""
+        if inputs.outcome is Outcome.REFUSED:
+            return ReplayedExecution((_outside_error(inputs.error),))
         allocations = self.loaded.program.allocations
         parameters = [
             self._callers_buffer(inputs.parameters[position], allocations[index].size)
             for index, position in zip(self.loaded.parameters, self._positions(inputs), strict=True)
         ]
-        if inputs.outcome is Outcome.REFUSED:
-            return ReplayedExecution((_outside_error(inputs.error),))
         self.allocator.follow(inputs.allocated, inputs.reservation)
-        failing = inputs.outcome is Outcome.FAILED and self._calls_user_code
-        if inputs.outcome is Outcome.RETURNED:
-            # A failed execution stopped somewhere, so its count tells nothing about loops.
-            self._control_flow = infer_control_flow(self.loaded.steps, inputs.command_buffer_runs)
-        execution = self._execute(parameters, Injection(failing, _message(inputs.error), self._control_flow))
+        execution = self._execute(parameters, self._injection(inputs))
         self.allocator.give_back(inputs.freed)
         return execution
+
+    def _injection(self, inputs: ExecutionInputs) -> Injection:
+        """Control flow and failure of the user's code, from how many command buffers ran."""
+        steps, runs = self.loaded.steps, inputs.command_buffer_runs
+        if inputs.outcome is Outcome.RETURNED:
+            # A failed execution stopped somewhere, so its count tells nothing about loops.
+            self._control_flow = infer_control_flow(steps, runs)
+        if inputs.outcome is Outcome.RETURNED or not self._calls_user_code:
+            return Injection(control_flow=self._control_flow)
+        call = infer_failing_call(steps, self._control_flow, runs)
+        return Injection(True, _message(inputs.error), call, self._control_flow)
 
     def run_threads(self, inputs: ThreadInputs) -> ReplayedExecution:
         """All calls of several threads, one after the other as the program's lock let them in.

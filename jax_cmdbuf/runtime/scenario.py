@@ -156,7 +156,9 @@ def _execution(value: Mapping[str, Any]) -> ExecutionInputs:
     error = value.get("error") or ""
     outcome = Outcome.RETURNED
     if error:
-        outcome = Outcome.REFUSED if _REFUSED in error else Outcome.FAILED
+        # A program that was called has asked the allocator for memory or told something by then.
+        is_called = any(event["kind"] != "deallocate" for event in events)
+        outcome = Outcome.FAILED if is_called and _REFUSED not in error else Outcome.REFUSED
     return ExecutionInputs(
         tuple(value["input_addresses"]),
         _allocated(events),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jax_cmdbuf.executable.thunks import ConditionalInfo, Thunk, ThunkKind, WhileInfo
-from jax_cmdbuf.runtime.control_flow import FixedControlFlow, infer_control_flow
+from jax_cmdbuf.runtime.control_flow import FixedControlFlow, infer_control_flow, infer_failing_call
 from jax_cmdbuf.runtime.steps import build_steps
 
 
@@ -51,3 +51,15 @@ def test_nothing_open_or_nothing_fitting_gives_the_defaults(make, runs):
     assert infer_control_flow(two_each, 3) == FixedControlFlow()
     no_buffers = build_steps((loop(1, ()),))
     assert infer_control_flow(no_buffers, runs) == FixedControlFlow()
+
+
+def test_the_custom_call_that_failed_is_the_first_behind_the_command_buffers_that_ran(make):
+    def call(identifier):
+        return make.kernel(identifier, [], [], kind="kCustomCall")
+
+    steps = build_steps((call(1), buffer(make, 2), call(3), call(4), buffer(make, 5), call(6)))
+    found = [infer_failing_call(steps, FixedControlFlow(), runs) for runs in range(4)]
+    assert found == [1, 2, 4, 4]
+    in_loop = build_steps((loop(1, (buffer(make, 2), call(3)), trip_count=3),))
+    assert [infer_failing_call(in_loop, FixedControlFlow(), runs) for runs in (1, 2, 3)] == [1, 2, 3]
+    assert infer_failing_call(build_steps(()), FixedControlFlow(), 0) == 1

@@ -117,6 +117,24 @@ def test_a_failing_custom_call_frees_everything_and_is_told(world, make, mode):
     assert world.run_and_free(loaded, buffer).error is None
 
 
+def test_a_later_custom_call_can_be_the_one_that_fails(world, make):
+    sequence = [
+        make.kernel(1, [0], [1], kind="kCustomCall"),
+        make.command_buffer(make.kernel(2, [0], [1])),
+        make.kernel(3, [0], [1], kind="kCustomCall"),
+    ]
+    loaded = world.load([make.parameter(0), make.output(1)], sequence, Mode.ALWAYS_UPDATE)
+    seen = world.run(loaded, world.allocate(), injection=Injection(failing=True, failing_call=2))
+    assert seen.kinds == ["record_create", "execute_command_buffer", "error"]
+
+
+def test_a_null_argument_that_should_have_bytes_is_refused(world, two_gemms):
+    loaded = two_gemms(Mode.SKIP_TEMP)
+    seen = world.run(loaded, world.allocate(65536), NULL_ADDRESS, world.allocate(65536))
+    assert seen.error.code.name == "FAILED_PRECONDITION"
+    assert "parameter 1 is null" in seen.error.message
+
+
 def test_a_donated_parameter_is_the_result_and_a_kept_one_is_copied(world, make):
     allocations = [
         make.parameter(0, maybe_live_out=True, is_parameter_aliased_with_output=True),
