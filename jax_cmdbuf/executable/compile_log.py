@@ -88,8 +88,8 @@ def explain(message: str) -> CmdbufError:
 _REMARKS = (
     (
         "Missing deviceless CUB scratch size data",
-        "large sorts were compiled with XLA's fallback (many kernels), because CUB's needs are unknown without "
-        "a GPU: a real one runs CUB, a custom call",
+        "large sorts were compiled with XLA's fallback (many kernels), because CUB's needs are unknown "
+        "without a GPU: a real one runs CUB, a custom call",
     ),
     (
         "cannot enumerate configs in deviceless mode",
