@@ -72,7 +72,10 @@ _PREFIXES = {
 
 # Flag -> kind and what else the catalog's row says.
 _ROWS: Mapping[str, tuple[FlagKind, Mapping[str, Any]]] = {
-    "xla_autotuner_preferred_backend": (Kind.ENUM_ANY_CASE, {"words": {"": "UNSPECIFIED_BACKEND"}}),
+    "xla_autotuner_preferred_backend": (
+        Kind.ENUM_ANY_CASE,
+        {"words": {"": "UNSPECIFIED_BACKEND", "none": "UNSPECIFIED_BACKEND"}},
+    ),
     "xla_cpu_experimental_xnn_graph_fusion_mode": (Kind.ENUM_ANY_CASE, {}),
     "xla_cpu_opt_preset": (Kind.ENUM_ANY_CASE, {}),
     "xla_gpu_enable_while_loop_unrolling": (Kind.ENUM_ANY_CASE, {}),

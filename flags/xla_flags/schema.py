@@ -38,7 +38,7 @@ class FlagKind(enum.StrEnum):
     ENUM = "enum"
     """The exact name of a member."""
     ENUM_ANY_CASE = "enum_any_case"
-    """The name of a member in any case; `FlagSpec.prefix` may be left off."""
+    """The name of a member in any case, or one of `FlagSpec.words`; `FlagSpec.prefix` may be left off."""
     WORD = "word"
     """One of `FlagSpec.words`, exactly."""
     WORD_ANY_CASE = "word_any_case"

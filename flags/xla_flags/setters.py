@@ -138,7 +138,7 @@ def _enum(flag: FlagSpec, value: str, scratch: Scratch) -> str | None:
 def _enum_any_case(flag: FlagSpec, value: str, scratch: Scratch) -> str | None:
     members = setters_lists.members_of(flag)
     upper = ascii_upper(value)
-    member = flag.words.get(value, upper)
+    member = flag.words.get(ascii_lower(value), upper)
     if member not in members and flag.prefix + upper in members:
         member = flag.prefix + upper
     if member not in members:

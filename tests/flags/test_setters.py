@@ -39,6 +39,7 @@ GOOD = {
     ("xla_cpu_opt_preset", "fast_compile"): "CPU_OPT_PRESET_FAST_COMPILE",
     ("xla_cpu_opt_preset", "Cpu_Opt_Preset_Fast_Compile"): "CPU_OPT_PRESET_FAST_COMPILE",
     ("xla_autotuner_preferred_backend", ""): "UNSPECIFIED_BACKEND",
+    ("xla_autotuner_preferred_backend", "None"): "UNSPECIFIED_BACKEND",
     ("xla_autotuner_preferred_backend", "cudnn"): "CUDNN",
     ("xla_gpu_detect_nan", "dump"): "DETECTION_MODE_DUMP",
     ("xla_gpu_all_gather_mode", "PEER"): "COLLECTIVES_PEER_MEMORY",
