@@ -9,6 +9,7 @@ on trust is `presumed`.
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.metadata
 import importlib.util
 import json
@@ -38,8 +39,9 @@ CACHE_FORMAT = 1
 """Raised when a derived catalog of the same library would come out differently."""
 
 
+@functools.cache
 def installed_version() -> str:
-    """The version of the installed jaxlib.
+    """The version of the installed jaxlib, looked up once in a process.
 
     Raises:
       UnknownJaxlibError: there is none.
@@ -85,6 +87,8 @@ def derived_catalog(version: str, library: Path, cache: Path | None = None) -> C
       CatalogError: the library holds no descriptors of DebugOptions.
     """
     folder = _cache_folder() if cache is None else cache
+    if folder is None:
+        return Catalog.from_json(derive(version, library))
     status = library.stat()
     key = f"{version}-{status.st_size}-{status.st_mtime_ns}-{CACHE_FORMAT}"
     kept = folder / f"catalog-{key}.json"
@@ -95,9 +99,13 @@ def derived_catalog(version: str, library: Path, cache: Path | None = None) -> C
     return Catalog.from_json(data)
 
 
-def _cache_folder() -> Path:
+def _cache_folder() -> Path | None:
+    """Where to keep derived catalogs; None: nowhere, as for a user without a home."""
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "xla_flags"
+    try:
+        return (Path(base) if base else Path.home() / ".cache") / "xla_flags"
+    except RuntimeError:
+        return None
 
 
 def _read_cache(path: Path, library: str) -> Mapping[str, Any] | None:
