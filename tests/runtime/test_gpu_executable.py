@@ -285,3 +285,21 @@ def test_guarded_an_address_that_moves_often_is_demoted_once(world, two_gemms):
         "update_begin",
     ]
     assert world.executor.driver.calls["cuMemMap"] == maps
+
+
+@pytest.mark.parametrize("changed", [0, 1, 3])
+def test_in_the_active_phase_the_driver_is_called_once_per_changed_address(world, make, changed):
+    allocations = [*(make.parameter(i, size=65536) for i in range(4)), make.temp(4, 4 << 20)]
+    loaded = world.load(allocations, [make.command_buffer(make.kernel(1, range(4), [4]))], Mode.SKIP_PROFILED)
+    first, other = ([world.allocate(65536) for _ in range(4)] for _ in range(2))
+    for _ in range(5):
+        world.run(loaded, *first)
+    calls = world.executor.driver.calls
+    before = calls.copy()
+    seen = world.run(loaded, *other[:changed], *first[changed:])
+    made = calls - before
+    assert [made[call] for call in ("cuMemMap", "cuMemUnmap", "cuMemSetAccess")] == [changed] * 3
+    assert made["cuMemCreate"] == 0
+    assert made["cuGraphLaunch"] == 1
+    # The command buffer sees none of it.
+    assert seen.kinds == ["execute_remapped", "execute_command_buffer"]
