@@ -1,12 +1,12 @@
 """The exceptions of jax_cmdbuf, one tree, with XLA's status codes where XLA has one.
 
-    CmdbufError
-    ├── InputError              what the user gave cannot be used (a file, an argument, a flag, a target)
-    │   ├── ContainerError      bytes that are not a serialized executable, or a damaged one
-    │   └── TargetError         an unknown or unusable GPU target
-    ├── MissingDependencyError  something is missing on this machine; the message names the package
-    ├── CompileError            XLA refused or died while compiling
-    └── StatusError             what XLA's runtime would return as a status; carries the code
+CmdbufError
+├── InputError              what the user gave cannot be used (a file, an argument, a flag, a target)
+│   ├── ContainerError      bytes that are not a serialized executable, or a damaged one
+│   └── TargetError         an unknown or unusable GPU target
+├── MissingDependencyError  something is missing on this machine; the message names the package
+├── CompileError            XLA refused or died while compiling
+└── StatusError             what XLA's runtime would return as a status; carries the code
 """
 
 from __future__ import annotations
