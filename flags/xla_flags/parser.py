@@ -59,7 +59,8 @@ class ParseResult:
       catalog: the jaxlib.
       source: the text that was read, and from where. Positions below count its characters.
       outcome: how it ends. Compares equal to `"ok"`, `"fatal"` and `"usage_error"`.
-      message: what the process ends with; the key line of it after a usage error; None if it goes on.
+      message: what the process ends with; the key line of it after a usage error; None if it goes on. Whole,
+        where XLA's log cuts an entry at some 14,900 bytes.
       usage: after a usage error, the text after `usage: `.
       log: lines logged besides, each led by its severity: `E Couldn't interpret ...`.
       tokens: all tokens that were read.
