@@ -118,6 +118,7 @@ def _absl_flag(spec: FlagSpec, catalog: Catalog) -> Any:
     text = f"A {spec.type} of XLA (jaxlib {catalog.version})."
     field = spec.field
     kind = spec.kind
+    default: Any
     if kind in _MANY:
         parser = _XlaParser(spec, catalog)
         listing = f" Members: {', '.join(spec.enum.numbers)}." if spec.enum is not None else ""

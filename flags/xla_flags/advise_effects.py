@@ -90,7 +90,7 @@ def _no_change(group: list[Assignment], subject: Subject) -> list[Diagnostic]:
         _note(
             "already-default",
             last.token,
-            f"{_default_of(last)} already is the default of {subject.jaxlib}",
+            f"{_default_of(last)} is the default already",
             "",
         )
     ]

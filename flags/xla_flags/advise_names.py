@@ -14,7 +14,7 @@ from xla_flags.history import FlagHistory, history_of
 from xla_flags.literals import parse_bool
 from xla_flags.migrations import migrate
 from xla_flags.nearest import CLEAR, nearest
-from xla_flags.schema import BOOL_KINDS, FlagKind, FlagSpec
+from xla_flags.schema import BOOL_KINDS, FlagKind, FlagSpec, version_key
 from xla_flags.spelling import flag_text, quoted
 from xla_flags.subject import SHELL_VARIABLE, Subject, plain_characters, shown
 from xla_flags.tokens import WHITESPACE, Span, Token
@@ -236,19 +236,24 @@ def _migrated(token: Token, subject: Subject) -> Diagnostic | None:
     if fixed and not subject.accepts(fixed):
         fixed = None
     history = history_of(token.name)
-    when = _when(history, subject) if history is not None else f"unknown to {subject.jaxlib}"
-    return subject.token_error("removed-flag", token, f"{token.name} is {when}: {migration.why}", fixed)
+    lead = (
+        f"{token.name} is gone ({_was(history)})" if history is not None else f"there is no flag {token.name}"
+    )
+    return subject.token_error("removed-flag", token, f"{lead}: {migration.why}", fixed)
 
 
-def _when(history: FlagHistory, subject: Subject) -> str:
-    return f"unknown to {subject.jaxlib}, a flag of {history.span}"
+def _was(history: FlagHistory) -> str:
+    return f"a flag of {history.span}"
 
 
 def _from_another_release(token: Token, subject: Subject) -> Diagnostic | None:
     history = history_of(token.name)
     if history is None:
         return None
-    message = f"{token.name} is {_when(history, subject)}"
+    if version_key(subject.catalog.version) < version_key(history.since):
+        message = f"{token.name} is a flag of later releases only: {history.span}"
+        return subject.token_error("other-release", token, message, "")
+    message = f"{token.name} is gone ({_was(history)})"
     similar = nearest(token.name, subject.catalog.flags)
     hint = f"similar flags now: {', '.join(name for _, name in similar)}" if similar else None
     return subject.token_error("other-release", token, message, "", hint)
@@ -257,7 +262,7 @@ def _from_another_release(token: Token, subject: Subject) -> Diagnostic | None:
 def _resembling(token: Token, subject: Subject) -> Diagnostic:
     name = token.name.strip("-").replace("-", "_").lower()
     similar = nearest(name, subject.catalog.flags)
-    message = f"{shown(token.name or token.text)} is unknown to {subject.jaxlib}"
+    message = f"there is no flag {shown(token.name or token.text)}"
     value = token.value
     if similar and similar[0][0] >= CLEAR:
         best = similar[0][1]

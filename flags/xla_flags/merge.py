@@ -142,6 +142,11 @@ class Flags:
     @property
     def text(self) -> str:
         """Canonical text, a value for `XLA_FLAGS`: nothing that is replaced later, each value spelt alike."""
+        return join(self.texts)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The same, flag by flag."""
         flags = self.catalog.flags
         texts = []
         for setting in self.effective:
@@ -150,7 +155,7 @@ class Flags:
                 texts.append(token_text(setting.text))
             else:
                 texts.append(flag_text(flag.name, canonical_value(flag, _value(setting))))
-        return join(texts)
+        return tuple(texts)
 
     def check(self) -> ParseResult:
         """What the jaxlib does with these flags."""

@@ -62,7 +62,9 @@ def canonical_value(flag: FlagSpec, value: str) -> str:
         real = parse_float32(value)
         # Nine digits tell any two float32 apart.
         return value if real is None else min(f"{real:.9g}", repr(real), key=len)
-    if kind in (FlagKind.ENUM_ANY_CASE, FlagKind.UPPER_STRING, FlagKind.ASYNC_COLLECTIVES):
+    if kind is FlagKind.ENUM_ANY_CASE:
+        return flag.words.get(ascii_lower(value), ascii_upper(value))
+    if kind in (FlagKind.UPPER_STRING, FlagKind.ASYNC_COLLECTIVES):
         return ascii_upper(value)
     if kind is FlagKind.WORD_ANY_CASE:
         return ascii_lower(value)

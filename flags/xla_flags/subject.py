@@ -55,11 +55,6 @@ class Subject:
         """The jaxlib."""
         return self.result.catalog
 
-    @property
-    def jaxlib(self) -> str:
-        """The jaxlib in words."""
-        return f"jaxlib {self.catalog.version}"
-
     def accepts(self, text: str) -> bool:
         """Whether the jaxlib reads all of a text of flags and goes on."""
         other = parse(text, self.catalog, files={})
