@@ -52,9 +52,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Allocate(Event):
-    """The VMM allocator handed out ``size`` bytes at ``address``; buffers placed in a reservation are not
-    told.
-    """
+    """The VMM allocator handed out ``size`` bytes at ``address``; not told of buffers in a reservation."""
 
     kind: ClassVar[str] = "allocate"
     address: int
@@ -168,9 +166,7 @@ class UpdateBegin(Event):
 
 @dataclass(frozen=True, slots=True)
 class UpdateDone(Event):
-    """A command list was updated, ``skipped`` of its commands left alone; nested lists precede their
-    parent.
-    """
+    """A command list was updated, ``skipped`` of its commands left alone; nested lists come first."""
 
     kind: ClassVar[str] = "update_done"
     commands: int

@@ -102,8 +102,7 @@ class ExecutionScope:
     def generate_buffer_allocations(
         self, parameters: Mapping[int, DeviceAddress], constants: Mapping[int, DeviceAddress]
     ) -> BufferAllocations:
-        """The owning table: callers' buffers, constants, and fresh memory for the rest, in ascending index
-        order.
+        """The owning table: callers' buffers, constants, and fresh memory for the rest, in index order.
 
         Args:
           parameters: allocation index -> the caller's buffer.
@@ -167,9 +166,7 @@ class ExecutionScope:
 
 
 class RemappedScope(ExecutionScope):
-    """The scope of an execution whose remapping profiles or is active. Its lock is held until the scope
-    ends.
-    """
+    """The scope of an execution whose remapping profiles or is active; holds its lock until it ends."""
 
     def __init__(
         self, remapping: Remapping, allocator: DeviceAddressVmmAllocator, options: RunOptions

@@ -95,7 +95,7 @@ class GpuExecutable:
         registry: ProfileRegistry,
         paths: Mapping[int, str] | None = None,
     ) -> None:
-        """Loads ``executable``; the command buffers of all others in the registry are evicted, as XLA does.
+        """Loads ``executable``; if it has command buffers, those of all others are evicted, as XLA does.
 
         Args:
           executable: the program.
@@ -131,6 +131,8 @@ class GpuExecutable:
         self._plain = PlainThunks()
         self.registry = registry
         registry.loaded(self, self._constants)
+        if self._command_buffers:
+            registry.evict_others(self)
 
     def execute(
         self,

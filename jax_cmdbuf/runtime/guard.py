@@ -25,9 +25,7 @@ class Guard(Protocol):
     """Decides whether an allocation is taken out of the remapped set."""
 
     def failed(self, error: StatusError) -> str | None:
-        """Reserving or mapping an allocation failed: the reason to give it up, or None to let the execution
-        fail.
-        """
+        """Reserving or mapping an allocation failed: the reason to give it up, or None to fail."""
 
     def moved(self, moves: Moves, allocation: int, execution: int) -> str | None:
         """The address of a remapped input or output changed: the reason to give it up, or None to go on.

@@ -86,7 +86,7 @@ class ProfileRegistry:
         return found
 
     def loaded(self, executable: LoadedExecutable, resources: _Closable) -> None:
-        """A program was loaded: command buffers of all others are evicted, as XLA does to save device memory.
+        """A program was loaded.
 
         Args:
           executable: the program.
@@ -95,9 +95,17 @@ class ProfileRegistry:
         with suppress(StatusError):
             self._bury()
         with self._lock:
-            others = list(self._loaded)
             self._loaded.add(executable)
         weakref.finalize(executable, self._dead.append, resources).atexit = False
+
+    def evict_others(self, executable: LoadedExecutable) -> None:
+        """Releases the command buffers of all other programs.
+
+        XLA does this whenever it makes a command buffer, to save device memory: programs that are still used
+        record theirs again.
+        """
+        with self._lock:
+            others = [each for each in self._loaded if each is not executable]
         for other in others:
             other.evict_command_buffers()
 

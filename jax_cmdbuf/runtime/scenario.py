@@ -238,9 +238,7 @@ def order_of_calls(
 
 
 def match_in_order(have: Sequence[str], wanted: Sequence[str]) -> tuple[int, ...] | None:
-    """Ascending positions in ``have`` of the elements of ``wanted``, each as early as possible; None: not
-    there.
-    """
+    """Ascending positions in ``have`` of the elements of ``wanted``, as early as possible, or None."""
     positions: list[int] = []
     start = 0
     for element in wanted:

@@ -194,10 +194,12 @@ def test_results_are_leaves_in_order_and_the_tuple_table_is_freed(world, make):
     loaded.close()
 
 
-def test_loading_a_program_evicts_the_command_buffers_of_others(world, two_gemms):
+def test_loading_a_program_with_command_buffers_evicts_those_of_others(world, make, two_gemms):
     first = two_gemms(Mode.ALWAYS_UPDATE)
     parameters = [world.allocate(65536) for _ in range(3)]
     world.run_and_free(first, *parameters)
+    world.load([make.parameter(0)], [make.kernel(1, [0], [])], Mode.ALWAYS_UPDATE)
+    assert "record_create" not in world.run_and_free(first, *parameters).kinds
     two_gemms(Mode.ALWAYS_UPDATE)
     assert world.run_and_free(first, *parameters).kinds[0] == "record_create"
     assert "record_create" not in world.run_and_free(first, *parameters).kinds
