@@ -159,12 +159,14 @@ def plan_executable(
     notes: tuple[str, ...] = ()
     device = executable.device
     if device is None:
-        chosen = load_target(target or DEFAULT_TARGET)
-        device = chosen.device
-        how = f"target {chosen.name}" if target else "the default target"
+        loaded = load_target(target or DEFAULT_TARGET)
+        device, chosen = loaded.device, loaded.name
+        how = f"target {chosen}" if target else "the default target"
         notes = (f"the executable does not describe its GPU: {device.name} was taken from {how}",)
-        notes += chosen.warnings
-    elif target:
+        notes += loaded.warnings
+    else:
+        chosen = device.name
+    if executable.device is not None and target:
         notes = (f"the executable describes its own GPU ({device.name}): --target was not used",)
     notes += _mode_notes(executable.jaxlib)
     conversion = convert(executable, device=device, ffi_traits=_ffi_traits(ffi_compatible))
@@ -172,7 +174,8 @@ def plan_executable(
         executable,
         conversion,
         PlanContext(
-            target=device.name,
+            target=chosen,
+            gpu=device.name,
             arguments=tuple(arguments),
             results=tuple(results),
             xla_flags=changed_flags(executable),
@@ -222,9 +225,8 @@ def _plan_compiled(
         executable,
         conversion,
         PlanContext(
-            target=target.name
-            if target.name == target.device.name
-            else f"{target.name} ({target.device.name})",
+            target=target.name,
+            gpu=(executable.device or target.device).name,
             arguments=result.arguments,
             results=result.results,
             xla_flags=changed_flags(executable, jaxlib=result.versions.get("jaxlib"), hidden=OWN_OPTIONS),

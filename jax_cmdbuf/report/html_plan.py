@@ -24,7 +24,7 @@ def plan_as_html(plan: Plan) -> str:
     assets = resources.files("jax_cmdbuf.report").joinpath("assets")
     page = assets.joinpath("plan.html").read_text(encoding="utf-8")
     replacements = {
-        "{{title}}": html.escape(f"{plan.executable.module} · {plan.context.target}"),
+        "{{title}}": html.escape(f"{plan.executable.module} · {plan.context.target_text}"),
         "{{style}}": assets.joinpath("plan.css").read_text(encoding="utf-8"),
         "{{data}}": _inside_script(data),
         "{{script}}": assets.joinpath("plan.js").read_text(encoding="utf-8"),

@@ -50,7 +50,8 @@ def plan_as_dict(plan: Plan) -> dict[str, Any]:
     return {
         "module": executable.module,
         "target": plan.context.target,
-        "jaxlib": executable.jaxlib,
+        "gpu": plan.context.gpu or plan.context.target,
+        "jaxlib": plan.context.versions.get("jaxlib", executable.jaxlib),
         "xla_flags": dict(plan.context.xla_flags),
         "update_mode": plan.effective_mode.name if plan.effective_mode else None,
         "devices": executable.num_replicas * executable.num_partitions,

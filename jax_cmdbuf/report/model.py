@@ -45,7 +45,8 @@ class PlanContext:
     """What is known about a program beside its executable.
 
     Attributes:
-      target: the GPU: a target's name, or "the executable's own".
+      target: what it was compiled for: a target's name, or the model that the executable describes.
+      gpu: model of the GPU, where ``target`` is a name for it.
       arguments: path of each entry parameter, in order; empty: the executable's own names are used.
       results: path of each result leaf, in order; empty: "out[i]".
       xla_flags: flags that differ from their default: name -> value.
@@ -55,12 +56,18 @@ class PlanContext:
     """
 
     target: str
+    gpu: str = ""
     arguments: tuple[str, ...] = ()
     results: tuple[str, ...] = ()
     xla_flags: Mapping[str, object] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+
+    @property
+    def target_text(self) -> str:
+        """For people: "h200 (NVIDIA H200)"."""
+        return f"{self.target} ({self.gpu})" if self.gpu not in ("", self.target) else self.target
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,8 @@ def print_comparison(comparison: Comparison, console: Console, detail: Detail | 
     header = Table.grid(padding=(0, 2))
     for side, label in zip("AB", comparison.labels, strict=True):
         header.add_row(Text(side, style="bold cyan"), escape(label) or "no flags")
-    title = (
-        f"[bold]{escape(comparison.left.executable.module)}[/] on {escape(comparison.left.context.target)}"
-    )
+    left = comparison.left
+    title = f"[bold]{escape(left.executable.module)}[/] on {escape(left.context.target_text)}"
     console.print(Panel(header, title=title, title_align="left", border_style="blue"))
     for plan in (comparison.left, comparison.right):
         print_warnings(plan, console)

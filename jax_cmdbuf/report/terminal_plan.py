@@ -71,7 +71,7 @@ def _header(plan: Plan) -> RenderableType:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
-    grid.add_row("target", f"{escape(context.target)}, {devices} device{'s' if devices > 1 else ''}")
+    grid.add_row("target", f"{escape(context.target_text)}, {devices} device{'s' if devices > 1 else ''}")
     grid.add_row("versions", ", ".join(f"{name} {version}" for name, version in context.versions.items()))
     flags = "  ".join(f"{name}={flag_text(value)}" for name, value in context.xla_flags.items())
     grid.add_row("flags", escape(flags) or "all at their default")

@@ -74,7 +74,7 @@ def test_the_worker_did_not_dump_what_was_predicted_is_a_loud_warning(requests: 
 def test_an_executable_needs_no_compilation() -> None:
     made = plan_source(str(EXECUTABLE))
     assert made.executable.module == "jit_mlp_same"
-    assert made.context.target == "NVIDIA H200"
+    assert made.context.target_text == "h200 (NVIDIA H200)"
     assert made.context.notes == (
         "the executable does not describe its GPU: NVIDIA H200 was taken from the default target",
     )
@@ -89,7 +89,7 @@ def test_an_executable_needs_no_compilation() -> None:
 
 def test_an_executables_own_gpu_wins_and_the_plan_says_so() -> None:
     made = plan_executable(a_program(), target="l4", arguments=("p", "x"))
-    assert made.context.target == "NVIDIA H200"
+    assert made.context.target_text == "NVIDIA H200"
     assert made.context.notes == (
         "the executable describes its own GPU (NVIDIA H200): --target was not used",
     )
@@ -127,7 +127,7 @@ def test_a_live_function_is_planned_without_touching_the_environment() -> None:
 
     made = jax_cmdbuf.plan(step, {"w": np.ones((64, 64))}, np.ones((8, 64)), target="a100")
     data = plan_as_dict(made)
-    assert data["target"] == "a100 (NVIDIA A100-SXM4-80GB)"
+    assert (data["target"], data["gpu"]) == ("a100", "NVIDIA A100-SXM4-80GB")
     assert [each["path"] for each in data["allocations"] if each["kind"] == "parameter"] == [
         "params['w']",
         "x",
@@ -156,7 +156,7 @@ def test_a_function_compiled_here_is_planned_for_the_gpu_at_hand(monkeypatch: py
         here = CompiledHere(executable, ("p", "x"), ("out[0]", "out[1]"), gpu)
         monkeypatch.setattr(live, "live_program", lambda *_, here=here, **__: here)
         made = plan(jnp.tanh, np.zeros(3))
-        assert made.context.target == name
+        assert made.context.gpu == name
         assert made.allocations[2].path == "out[1]"
 
 

@@ -76,7 +76,8 @@ def plan_of(executable: Executable, context: PlanContext | None = None) -> Plan:
 
 
 CONTEXT = PlanContext(
-    target="h200 (NVIDIA H200)",
+    target="h200",
+    gpu="NVIDIA H200",
     arguments=("params['w']", "x"),
     results=("out[0]['w']", "out[1]"),
     xla_flags={

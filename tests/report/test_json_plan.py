@@ -21,7 +21,12 @@ def test_the_contract(plan: Plan) -> None:
         "command_buffers",
         "policy",
     } <= set(data)
-    assert (data["module"], data["target"], data["jaxlib"]) == ("jit_step", "h200 (NVIDIA H200)", "0.12")
+    assert (data["module"], data["target"], data["gpu"], data["jaxlib"]) == (
+        "jit_step",
+        "h200",
+        "NVIDIA H200",
+        "0.12.0.1",
+    )
     assert all(
         {"index", "size", "kind", "parameter_number", "path", "live_out", "commands", "modes"} <= set(each)
         for each in data["allocations"]

@@ -50,7 +50,7 @@
     const chip = (name, value) => el("span", { class: "chip" }, `${name} `, el("b", {}, String(value)));
     const versions = Object.entries(plan.versions).map(([name, version]) => chip(name, version));
     at("top").append(
-      el("div", {}, el("h1", {}, plan.module), el("div", { class: "chips" }, chip("target", plan.target),
+      el("div", {}, el("h1", {}, plan.module), el("div", { class: "chips" }, chip("target", plan.gpu === plan.target ? plan.target : `${plan.target} (${plan.gpu})`),
         chip("devices", plan.devices), ...versions, chip("update mode", plan.update_mode || "unknown"),
         chip("flags changed", Object.keys(plan.xla_flags).length))),
       el("button", { id: "theme", type: "button", title: "light or dark", onclick: () => {
