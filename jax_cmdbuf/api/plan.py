@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import os
+import re
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -35,7 +36,8 @@ __all__ = ["PlanOptions", "plan", "plan_executable", "plan_source"]
 
 _TILES = "tile sizes and library algorithms are XLA's defaults: without a GPU nothing is autotuned"
 _TRACED = "the function was traced on a CPU: code that asks jax.default_backend() took its CPU path"
-_MODULE_STARTS = (b"HloModule", b"module", b"#loc", b"// ", b"#map", b"!")
+# How HLO text and MLIR text begin, comments and aliases included; no serialized executable does.
+_MODULE_START = re.compile(rb'\s*(HloModule\s|module[\s@{]|#\w+ ?=|//|!\w+ ?=|"builtin\.module")')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,7 +128,7 @@ def plan_source(source: str, options: PlanOptions | None = None, *, must_compile
     data = _read(path)
     if options.shapes:
         raise InputError(f"--arg goes with a function; {source} has its own arguments")
-    if not data.lstrip()[:16].startswith(_MODULE_STARTS):
+    if not _MODULE_START.match(data):
         if must_compile:
             raise InputError(
                 f"{source} is compiled already: flags can be compared for a function or a module's text"
@@ -160,21 +162,23 @@ def plan_executable(
     device = executable.device
     if device is None:
         loaded = load_target(target or DEFAULT_TARGET)
-        device, chosen = loaded.device, loaded.name
-        how = f"target {chosen}" if target else "the default target"
-        notes = (f"the executable does not describe its GPU: {device.name} was taken from {how}",)
-        notes += loaded.warnings
+        device, name = loaded.device, loaded.name
+        how = f"target {name}" if target else "the default target"
+        notes = (
+            f"the executable does not describe its GPU: {device.name} was taken from {how}",
+            *loaded.warnings,
+        )
     else:
-        chosen = device.name
-    if executable.device is not None and target:
-        notes = (f"the executable describes its own GPU ({device.name}): --target was not used",)
+        name = device.name
+        if target:
+            notes = (f"the executable describes its own GPU ({name}): --target was not used",)
     notes += _mode_notes(executable.jaxlib)
     conversion = convert(executable, device=device, ffi_traits=_ffi_traits(ffi_compatible))
     return make_plan(
         executable,
         conversion,
         PlanContext(
-            target=chosen,
+            target=name,
             gpu=device.name,
             arguments=tuple(arguments),
             results=tuple(results),
@@ -254,6 +258,6 @@ def _read(path: Path) -> bytes:
         return data
     try:
         start = zlib.decompressobj(wbits=31).decompress(data, 64)
-        return gzip.decompress(data) if start.lstrip()[:16].startswith(_MODULE_STARTS) else data
+        return gzip.decompress(data) if _MODULE_START.match(start) else data
     except (OSError, EOFError, zlib.error):
         return data  # damaged: the decoder says so

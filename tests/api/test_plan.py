@@ -49,7 +49,14 @@ def test_a_source_with_a_colon_is_a_function(requests: list[CompileRequest]) -> 
 
 
 @pytest.mark.parametrize(
-    "text", ["HloModule m\n", "module @m {}", "// a comment\nmodule {}", "#loc = loc(unknown)\n"]
+    "text",
+    [
+        "HloModule m\n",
+        "module @m {}",
+        "// a comment\nmodule {}",
+        "#loc = loc(unknown)\n",
+        '"builtin.module"() ({})',
+    ],
 )
 def test_a_modules_text_is_compiled_gzipped_or_not(
     requests: list[CompileRequest], tmp_path: Path, text: str
