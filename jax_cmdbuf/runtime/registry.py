@@ -37,7 +37,7 @@ class _Closable(Protocol):
 
 
 class ProfileRegistry:
-    """All remappings of a process or session: (executable, device) -> ``Remapping``.
+    """All remappings of a process: (executable, device) -> ``Remapping``.
 
     An executable is told apart by identity and held weakly: when it dies its remappings go, at the latest at
     the registry's next call.
