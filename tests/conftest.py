@@ -6,6 +6,7 @@ Invariant: without --gpu no test can touch a GPU or read the caller's XLA settin
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING
 
 import hypothesis
@@ -16,8 +17,11 @@ if TYPE_CHECKING:
 
 DESELECTED = "gpu_tests_deselected"
 
-# Dropped before any test module imports JAX, which reads them once.
-CALLERS_SETTINGS = ("XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_X64", "JAX_CMDBUF_MODE")
+# Dropped before any test module imports what reads them. pytest-xdist sets COLUMNS for its workers: a table would
+# have another width there.
+CALLERS_SETTINGS = re.compile(
+    "XLA_FLAGS|JAX_ENABLE_X64|JAX_COMPILATION_CACHE_DIR|JAX_CMDBUF_.*|COLUMNS|LINES|FORCE_COLOR|NO_COLOR"
+)
 
 hypothesis.settings.register_profile("dev", deadline=None, max_examples=50)
 hypothesis.settings.register_profile(
@@ -36,8 +40,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    for name in CALLERS_SETTINGS:
-        os.environ.pop(name, None)
+    for name in filter(CALLERS_SETTINGS.fullmatch, list(os.environ)):
+        del os.environ[name]
     if not config.getoption("--gpu"):
         os.environ["JAX_PLATFORMS"] = "cpu"
     if config.getoption("hypothesis_profile") is None:
