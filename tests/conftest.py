@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 DESELECTED = "gpu_tests_deselected"
 
-# Dropped before any test module imports what reads them. pytest-xdist sets COLUMNS for its workers: a table would
-# have another width there.
+# Dropped before any test module imports what reads them. pytest-xdist sets COLUMNS in its workers: a table
+# would have another width there.
 CALLERS_SETTINGS = re.compile(
     "XLA_FLAGS|JAX_ENABLE_X64|JAX_COMPILATION_CACHE_DIR|JAX_CMDBUF_.*|COLUMNS|LINES|FORCE_COLOR|NO_COLOR"
 )
