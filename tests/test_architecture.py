@@ -309,6 +309,15 @@ def test_importing_costs_no_heavy_package(statement: str) -> None:
     assert in_a_new_process(f"heavy = {heavy!r}\n{statement}\n{before}\n{report}") == "[]\n"
 
 
+def test_flags_are_checked_where_jax_cannot_be_imported() -> None:
+    code = """
+sys.modules.update(dict.fromkeys(("jax", "jaxlib", "numpy", "google.protobuf", "absl")))
+from xla_flags.cli import main
+print(main(["check", "--jaxlib=0.12.0.1", "--", "--xla_gpu_nope=1"]))
+"""
+    assert in_a_new_process(code).endswith("\n1\n")
+
+
 def test_exported_names_exist_once() -> None:
     code = """
 import importlib
