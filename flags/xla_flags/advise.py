@@ -6,6 +6,8 @@ it goes on there is none.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from xla_flags.advise_effects import advise_effects
 from xla_flags.advise_names import advise_name
 from xla_flags.advise_text import advise_file, advise_rest
@@ -65,6 +67,25 @@ def fixed_text(result: ParseResult) -> str | None:
             return None
         # What is left may begin with anything; only what begins with a dash are flags.
         result = parse(text, result.catalog, files={})
+    return None
+
+
+def fixed_for_all(results: Sequence[ParseResult]) -> str | None:
+    """The same for several jaxlibs at once: a text that each of them accepts.
+
+    Args:
+      results: of one value, with different catalogs; at least one.
+    """
+    catalogs = [result.catalog for result in results]
+    text = fixed_text(results[0])
+    for _ in range(_ROUNDS):
+        if text is None:
+            return None
+        again = [parse(text, catalog, files={}) for catalog in catalogs]
+        wrong = next((each for each in again if not each.ok or each.ignored is not None), None)
+        if wrong is None:
+            return text
+        text = fixed_text(wrong)
     return None
 
 

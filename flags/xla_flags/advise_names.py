@@ -35,7 +35,7 @@ _ELSEWHERE: Mapping[str, str] = {
 }
 _ENVIRONMENT = ("jax_", "xla_python_client_", "tf_cpp_", "nccl_", "cuda_visible_")
 
-_GLUED = re.compile(r"[,;|]?(?=--xla_)")
+_GLUED = re.compile(r"[,;|]?(?<!-)(?=--xla_)")
 _NEGATION = re.compile(r"no[-_]?(?=xla_)|(?<=xla_)no_|(?<=xla_gpu_)no_|(?<=xla_cpu_)no_")
 _SEPARATOR = re.compile(r"([-:~+])(.*)", re.DOTALL)
 

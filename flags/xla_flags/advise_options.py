@@ -15,6 +15,7 @@ from xla_flags.migrations import migrate
 from xla_flags.nearest import nearest
 from xla_flags.parser import parse
 from xla_flags.schema import Catalog, FieldSpec
+from xla_flags.spelling import flag_text
 from xla_flags.subject import shown
 
 _HINTS = {
@@ -102,9 +103,9 @@ def _guesses(field: FieldSpec, value: Any, catalog: Catalog) -> Iterator[Any]:
         flag = catalog.flags.get(field.name)
         if flag is None or len(text) > 200:
             break
-        result = parse(f"--{field.name}={spelled}", catalog, files={})
+        result = parse(flag_text(field.name, spelled), catalog, files={})
         suggestion = next((each.suggestion for each in result.diagnostics if each.suggestion), None)
-        for attempt in (result, parse(f"--{field.name}={suggestion}", catalog, files={})):
+        for attempt in (result, parse(flag_text(field.name, suggestion or ""), catalog, files={})):
             if attempt.ok and field.name in attempt.plain:
                 found = attempt.plain[field.name]
                 yield ",".join(map(str, found)) if isinstance(found, list) else found

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from xla_flags.advise_names import value_after
 from xla_flags.diagnostics import Diagnostic, Severity
 from xla_flags.literals import parse_bool
-from xla_flags.schema import BOOL_KINDS
+from xla_flags.schema import BOOL_KINDS, FlagKind
 from xla_flags.spelling import quoted
 from xla_flags.subject import SHELL_VARIABLE, Subject, line_end, plain_characters, shown, word_at
 from xla_flags.tokens import WHITESPACE, Span, Token
@@ -20,6 +20,7 @@ _BACKSLASH = re.compile(r"\\[ \t]*(?=[\r\n]|$)")
 _FLAG_NAME = re.compile(r"(?:^|[ \t\r\n])--([A-Za-z0-9_]+)")
 _OTHER_BLANKS = re.compile("[\v\f\x85\u00a0\u2002\u2003\u2007\u2009\u202f\u3000\u200b\ufeff]+")
 _MAX_LISTED = 4
+_MAX_PARTS = 200
 
 
 def advise_file(subject: Subject) -> list[Diagnostic]:
@@ -227,10 +228,16 @@ def _separate_value(text: str, start: int, last: Token | None, subject: Subject)
 
 def _list_with_blanks(text: str, start: int, last: Token | None, subject: Subject) -> _Stop | None:
     """`--flag=A, B`."""
-    if last is None or last.value is None or last.quote:
+    flag = subject.catalog.flags.get(last.name) if last is not None else None
+    if last is None or last.value is None or last.quote or flag is None or flag.kind is FlagKind.STRING:
         return None
     parts, end = [last.value], start
-    while end < len(text) and text[end] != "-" and (parts[-1].endswith(",") or text[end] == ","):
+    while (
+        end < len(text)
+        and len(parts) < _MAX_PARTS
+        and text[end] != "-"
+        and (parts[-1].endswith(",") or text[end] == ",")
+    ):
         word = word_at(text, end)
         parts.append(text[word.start : word.end])
         end = word.end

@@ -21,7 +21,7 @@ from xla_flags.subject import SHELL_VARIABLE, Subject, plain_characters, replaci
 MAX_LENGTH = 2000
 """Longer values are reported without a guess at what they should be."""
 
-_GLUED = re.compile(r"[,;|]?(?=--xla_)")
+_GLUED = re.compile(r"[,;|]?(?<!-)(?=--xla_)")
 _ENUM_KINDS = (
     FlagKind.ENUM,
     FlagKind.ENUM_ANY_CASE,
@@ -45,8 +45,8 @@ def advise_value(bad: Assignment, subject: Subject) -> Diagnostic:
 
 
 def _glued(bad: Assignment, subject: Subject) -> Diagnostic | None:
-    parts = _GLUED.split(bad.value)
-    if len(parts) < 2:
+    parts = [part for part in _GLUED.split(bad.value) if part]
+    if len(parts) < 2 or bad.value.startswith("--xla_"):
         return None
     fixed = " ".join([flag_text(bad.flag.name, parts[0]), *parts[1:]])
     message = f"{len(parts)} flags stand together; blanks separate flags, nothing else does"

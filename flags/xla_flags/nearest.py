@@ -21,6 +21,7 @@ _FILLER = frozenset(
 CLEAR = 0.84
 """A score from which on a name is taken for a misspelling of the other."""
 _SIMILAR = 0.68
+_NEARLY_EQUAL = 0.96
 
 
 def nearest(name: str, candidates: Iterable[str], count: int = 3) -> list[tuple[float, str]]:
@@ -39,20 +40,26 @@ def nearest(name: str, candidates: Iterable[str], count: int = 3) -> list[tuple[
 @functools.lru_cache(maxsize=256)
 def _nearest(name: str, candidates: tuple[str, ...]) -> tuple[tuple[float, str], ...]:
     lower = name.lower()
-    body = _body(lower)
     words = _words(lower)
-    matcher = SequenceMatcher(autojunk=False)
-    matcher.set_seq2(body)
+    whole, body = SequenceMatcher(b=lower, autojunk=False), SequenceMatcher(b=_body(lower), autojunk=False)
     scored = []
     for candidate in candidates:
-        by_words = _overlap(words, _words(candidate.lower()))
-        matcher.set_seq1(_body(candidate.lower()))
-        floor = max(by_words, _SIMILAR)
-        if matcher.real_quick_ratio() >= floor and matcher.quick_ratio() >= floor:
-            by_words = max(by_words, matcher.ratio())
-        if by_words >= _SIMILAR:
-            scored.append((by_words, candidate))
+        score = _overlap(words, _words(candidate.lower()))
+        score = max(score, _ratio(body, _body(candidate.lower()), max(score, _SIMILAR)))
+        # A slip in the part that nearly all names share shows only in the whole of it.
+        score = max(score, _ratio(whole, candidate.lower(), max(score, _NEARLY_EQUAL)))
+        if score >= _SIMILAR:
+            scored.append((score, candidate))
     return tuple(sorted(scored, key=lambda each: (-each[0], each[1]))[:8])
+
+
+def _ratio(matcher: SequenceMatcher[str], other: str, least: float) -> float:
+    """How alike two texts are; 0 if that is less than it takes."""
+    matcher.set_seq1(other)
+    if matcher.real_quick_ratio() < least or matcher.quick_ratio() < least:
+        return 0.0
+    ratio = matcher.ratio()
+    return ratio if ratio >= least else 0.0
 
 
 def _body(name: str) -> str:

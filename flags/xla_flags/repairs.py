@@ -69,6 +69,7 @@ def of_int(flag: FlagSpec, value: str) -> Iterator[Repair]:
     if _overflows(text, bits):
         limit = (1 << (bits - 1)) - 1
         yield Repair("out-of-range", f"{bits} bits hold {-limit - 1} to {limit}", None)
+        return
     for guess in _integers(text):
         yield Repair("bad-number", why, str(guess))
     if flag.type.startswith("int") and ascii_lower(text) in _TRUE | _FALSE | {"true", "false"}:

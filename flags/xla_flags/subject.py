@@ -27,7 +27,9 @@ _PLAIN = {
 _LEADING_DASHES = re.compile(rf"^[-{_DASHES}]*[{_DASHES}][-{_DASHES}]*")
 _ANY_DASH = re.compile(f"[{_DASHES}]")
 
-SHELL_VARIABLE = re.compile(r"\$(?:\{\w+[^}]*\}|[A-Za-z_]\w*|\([^)]*\))|%[A-Za-z_]\w*%")
+SHELL_VARIABLE = re.compile(
+    r"\$(?:\{\w{1,99}(?:[^\w}][^}]{0,99})?\}|[A-Za-z_]\w*|\([^)]{0,99}\))|%[A-Za-z_]\w{0,99}%", re.ASCII
+)
 """A variable, or a command, that a shell would have replaced."""
 
 

@@ -11,7 +11,7 @@ import shlex
 from typing import Any
 
 from xla_flags import cli
-from xla_flags.advise import fixed_text
+from xla_flags.advise import fixed_for_all, fixed_text
 from xla_flags.advise_options import advise_options
 from xla_flags.cli.choice import Choice, choose
 from xla_flags.cli.effects import effect_rows, print_effects
@@ -87,13 +87,13 @@ def _options(text: str | None) -> dict[str, Any] | None:
 
 
 def _print_fixed(results: list[ParseResult]) -> int:
-    texts = {fixed_text(result) for result in results}
-    if None in texts:
-        first = next(result for result in results if fixed_text(result) is None)
-        raise Misuse(f"no correction is known for all of it: {first.message}")
-    if len(texts) > 1:
-        raise Misuse("each of these jaxlibs needs another correction; ask for them one at a time")
-    say(str(texts.pop()))
+    text = fixed_for_all(results)
+    if text is None:
+        wrong = next((result for result in results if fixed_text(result) is None), results[-1])
+        raise Misuse(
+            f"no correction is known for all of it with jaxlib {wrong.catalog.version}: {wrong.message}"
+        )
+    say(text)
     return cli.EXIT_OK
 
 
@@ -153,6 +153,10 @@ def _print_text(
     for alike in _alike(results):
         title = ", ".join(choices[index].title.removeprefix("jaxlib ") for index in alike)
         _print_result(f"jaxlib {title}", results[alike[0]], brief=len(results) > 1)
+    common = fixed_for_all(results) if len(results) > 1 else None
+    if common is not None and common != results[0].source.text:
+        say()
+        _print_works("works with all of them", common)
     for each in carried:
         outcome = {"ok": "goes on", None: "unknown"}.get(each["outcome"], "would end the process")
         message = f": {each['message']}" if each["message"] else ""
@@ -192,7 +196,11 @@ def _print_result(title: str, result: ParseResult, brief: bool) -> None:
         print_effects(result)
     fixed = fixed_text(result)
     if fixed is not None and fixed != result.source.text:
-        say(f"works: XLA_FLAGS={shlex.quote(fixed)}" if fixed else "works: no flags at all", "bold")
+        _print_works("works", fixed)
+
+
+def _print_works(what: str, text: str) -> None:
+    say(f"{what}: XLA_FLAGS={shlex.quote(text)}" if text else f"{what}: no flags at all", "bold")
 
 
 def _print_options(choice: Choice, result: CompilerOptionsResult, options: dict[str, Any]) -> None:

@@ -71,9 +71,9 @@ def _since(flag: FlagSpec) -> str:
 
 def _takes(flag: FlagSpec) -> str:
     if flag.kind in (FlagKind.WORD, FlagKind.WORD_ANY_CASE):
-        return "|".join(flag.words)
+        return " | ".join(flag.words)
     if flag.kind in (FlagKind.ENUM, FlagKind.ENUM_ANY_CASE) and flag.enum is not None:
-        return "|".join(flag.enum.numbers)
+        return " | ".join(flag.enum.numbers)
     special = {FlagKind.ENUM_LIST: "names", FlagKind.DURATION: "duration", FlagKind.MAP: "key=value,..."}
     if flag.kind.appends:
         return "list"
