@@ -126,7 +126,7 @@ def _absl_flag(spec: FlagSpec, catalog: Catalog) -> Any:
         multi: Any = absl_flags.MultiFlag
         return multi(parser, absl_flags.ArgumentSerializer(), spec.name, None, text)
     if kind in BOOL_KINDS and kind is not FlagKind.FALSE_ONLY:
-        return absl_flags.BooleanFlag(spec.name, spec.default == "true", text)
+        return absl_flags.BooleanFlag(spec.name, _bool_default(spec), text)
     if kind is FlagKind.ENUM and field is not None and spec.enum is not None:
         parser = _MemberParser(spec, catalog)
         text = f"<{'|'.join(spec.enum.numbers)}>: {text}"
@@ -152,6 +152,17 @@ def _absl_flag(spec: FlagSpec, catalog: Catalog) -> Any:
     parser = _XlaParser(spec, catalog)
     default = field.default if field is not None and isinstance(field.default, str) else None
     return absl_flags.Flag(parser, absl_flags.ArgumentSerializer(), spec.name, default, text)
+
+
+def _bool_default(spec: FlagSpec) -> bool | None:
+    """What saying nothing amounts to; None: neither true nor false, a third member being the default."""
+    value = spec.field.default if spec.field is not None else None
+    if spec.kind is FlagKind.BOOL_AS_WORD:
+        of_member = {member: word == "true" for word, member in spec.words.items()}
+        return of_member.get(str(value))
+    if spec.kind is FlagKind.BOOL_AS_MEMBER:
+        return spec.words["true"] in (value or ())
+    return value if isinstance(value, bool) else None
 
 
 def _settings(flag_values: Any) -> list[str]:

@@ -117,19 +117,22 @@ class Flags:
     @property
     def effective(self) -> tuple[Setting, ...]:
         """The settings that matter to the end, in order: good ones that a later one replaces are left out."""
-        known = self._specs()
+        return tuple(setting for setting, _ in self._kept())
+
+    def _kept(self) -> list[tuple[Setting, FlagSpec | None]]:
+        """The same, each with its flag, None if XLA does not accept it."""
         replaced: set[str] = set()
-        kept = []
-        for setting, flag in zip(reversed(self.settings), reversed(known), strict=True):
+        kept: list[tuple[Setting, FlagSpec | None]] = []
+        for setting, flag in zip(reversed(self.settings), reversed(self._specs()), strict=True):
             if flag is None:
-                kept.append(setting)
+                kept.append((setting, None))
                 continue
             target = field_of(flag)
             if target not in replaced:
-                kept.append(setting)
+                kept.append((setting, flag))
             if replaces(flag, _value(setting)):
                 replaced.add(target)
-        return tuple(reversed(kept))
+        return kept[::-1]
 
     @property
     def replaced(self) -> tuple[Setting, ...]:
@@ -147,15 +150,12 @@ class Flags:
     @property
     def texts(self) -> tuple[str, ...]:
         """The same, flag by flag."""
-        flags = self.catalog.flags
-        texts = []
-        for setting in self.effective:
-            flag = flags.get(setting.name) if setting.text.startswith("--") else None
-            if flag is None or ("=" not in setting.text and not flag.kind.takes_bool):
-                texts.append(token_text(setting.text))
-            else:
-                texts.append(flag_text(flag.name, canonical_value(flag, _value(setting))))
-        return tuple(texts)
+        return tuple(
+            token_text(setting.text)
+            if flag is None
+            else flag_text(flag.name, canonical_value(flag, _value(setting)))
+            for setting, flag in self._kept()
+        )
 
     def check(self) -> ParseResult:
         """What the jaxlib does with these flags."""
