@@ -24,8 +24,17 @@ EXIT_WOULD_FAIL = 1
 EXIT_MISUSE = 2
 _EXIT_INTERRUPTED = 130
 
-VERBS = ("check", "explain", "list", "diff", "format", "parse", "catalog")
-"""In the order in which they are listed; each is a module of this package."""
+# `list` and `format` as modules would hide the builtins of these names here.
+VERBS = {
+    "check": "check",
+    "explain": "explain",
+    "list": "listing",
+    "diff": "diff",
+    "format": "formatting",
+    "parse": "parse",
+    "catalog": "catalog",
+}
+"""Verb -> its module in this package, in the order in which they are listed."""
 
 _EPILOG = """\
 examples:
@@ -102,4 +111,4 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
 
 
 def _verb(name: str) -> ModuleType:
-    return importlib.import_module(f"{__name__}.{name}")
+    return importlib.import_module(f"{__name__}.{VERBS[name]}")

@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     for choice in choose(arguments.jaxlib):
         result = parse(text, choice.catalog, files=None)
         found = _names(result, names)
-        if not found and not words:
+        if not found and not words and arguments.format == "text":
             say(f"there is nothing to explain in {where_from(words)}")
         for name in found:
             entry = explain(name, result)
