@@ -1,1 +1,1 @@
-"""What a user calls: plans, decorated functions, sessions. The only part that knows both JAX and our runtime."""
+"""What a user calls: plans, decorated functions, sessions. Only this part knows both JAX and our runtime."""
