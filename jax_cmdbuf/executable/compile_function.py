@@ -31,6 +31,7 @@ from jax_cmdbuf.executable.shapes import ArrayShape, Shape, parse_shape
 __all__ = ["compile_function"]
 
 _SCALARS = (bool, int, float, complex)
+_OURS = Path(__file__).parents[1]
 
 
 def compile_function(
@@ -247,7 +248,7 @@ def _users_fault(what: str, error: BaseException) -> InputError:
         frame
         for frame in traceback.extract_tb(error.__traceback__)
         if "site-packages" not in frame.filename
-        and "jax_cmdbuf" not in frame.filename
+        and not Path(frame.filename).is_relative_to(_OURS)
         and not frame.filename.startswith("<")
     ]
     place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""

@@ -226,6 +226,8 @@ def test_a_missing_file_and_a_module_that_fails(tmp_path: Path) -> None:
         build("nowhere.py", "f")
     with pytest.raises(InputError, match=r"importing no_such_package failed: ModuleNotFoundError"):
         build("no_such_package", "f")
-    (tmp_path / "bad_program.py").write_text("import sys\nsys.exit(3)\n")
+    users = tmp_path / "jax_cmdbuf"  # a user's folder may well have this package's name
+    users.mkdir()
+    (users / "bad_program.py").write_text("import sys\nsys.exit(3)\n")
     with pytest.raises(InputError, match=r"failed: SystemExit: 3 \(bad_program\.py, line 2\)"):
-        build(tmp_path / "bad_program.py", "f")
+        build(users / "bad_program.py", "f")
