@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Protocol
@@ -122,6 +123,22 @@ class Executable:
     num_replicas: int = 1
     num_partitions: int = 1
     partition_size: int = 0
+
+    @cached_property
+    def parameter_allocations(self) -> tuple[int, ...]:
+        """Allocation index of each entry parameter leaf, by parameter number and leaf."""
+        found = [each for each in self.allocations if each.parameter_number is not None]
+        found.sort(key=lambda each: (each.parameter_number or 0, each.parameter_shape_index))
+        return tuple(each.index for each in found)
+
+    @cached_property
+    def result_allocations(self) -> tuple[int, ...]:
+        """Allocation index of each result leaf, in order; inner nodes of the result have tuple tables."""
+        indices = {output.shape_index for output in self.outputs}
+        inner = {index[:length] for index in indices for length in range(len(index))}
+        leaves = [each for each in self.outputs if each.shape_index not in inner]
+        leaves.sort(key=lambda each: each.shape_index)
+        return tuple(output.allocation for output in leaves)
 
     @classmethod
     def from_bytes(cls, data: bytes, *, source: str = "the input") -> Executable:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from jax_cmdbuf.errors import InputError, StatusCode, StatusError
 from jax_cmdbuf.events import NO_SINK, Error, Event, EventLog
 from jax_cmdbuf.executable.conversion import Conversion, command_buffer_allocations
-from jax_cmdbuf.executable.executable import Executable, Output
+from jax_cmdbuf.executable.executable import Executable
 from jax_cmdbuf.runtime.buffer_allocations import BufferAllocations, PersistentSet
 from jax_cmdbuf.runtime.command_buffer_thunk import ExecuteParams
 from jax_cmdbuf.runtime.constants import LoadedConstants
@@ -118,8 +118,8 @@ class GpuExecutable:
         unroll = bool(executable.debug_options.get("xla_gpu_command_buffer_unroll_loops", False))
         self.steps = build_steps(conversion.sequence, unroll)
         self._command_buffers = tuple(command_buffers(self.steps))
-        self.parameters = _parameters(executable)
-        self.outputs = _outputs(executable)
+        self.parameters = executable.parameter_allocations
+        self.outputs = executable.result_allocations
         self._live = frozenset(self.outputs)
         self._aliased = frozenset(
             index
@@ -246,27 +246,6 @@ class _Body:
 
     def __call__(self, table: BufferAllocations, persistent: PersistentSet) -> None:
         self.executable._run(table, persistent, self.options, self.injection)
-
-
-def _parameters(executable: Executable) -> tuple[int, ...]:
-    """Allocation index of each parameter leaf, by parameter number and leaf."""
-    found = [each for each in executable.allocations if each.parameter_number is not None]
-    found.sort(key=lambda each: (each.parameter_number or 0, each.parameter_shape_index))
-    return tuple(each.index for each in found)
-
-
-def _outputs(executable: Executable) -> tuple[int, ...]:
-    """Allocation index of each result leaf; inner nodes of the result have tuple tables, not leaves."""
-    indices = {output.shape_index for output in executable.outputs}
-    inner = {index[:length] for index in indices for length in range(len(index))}
-    leaves = sorted(
-        (each for each in executable.outputs if each.shape_index not in inner), key=_by_shape_index
-    )
-    return tuple(output.allocation for output in leaves)
-
-
-def _by_shape_index(output: Output) -> tuple[int, ...]:
-    return output.shape_index
 
 
 def _paths(executable: Executable) -> dict[int, str]:
