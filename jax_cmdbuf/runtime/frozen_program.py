@@ -27,6 +27,9 @@ __all__ = ["FrozenProgram"]
 # Bytes to which XLA aligns what it allocates (``kXlaAllocatedBufferAlignBytes``).
 _ALIGNMENT = 256
 _NULL = DeviceAddress(0, 0)
+# A block of runs is launched as one; more of them save less and take longer to instantiate.
+_BLOCK_RUNS = 32
+_BLOCK_NODES = 4096
 
 
 class FrozenProgram:
@@ -52,6 +55,7 @@ class FrozenProgram:
         self._executable = executable
         self._stream = stream
         self._turn = 0
+        self._block: se.CommandBuffer | None = None
         self._partners = _partners(executable, carried)
         with ExitStack() as undo:
             constants = LoadedConstants(executable)
@@ -94,10 +98,40 @@ class FrozenProgram:
         if self._partners:
             self._turn ^= 1
 
+    def launch_many(self, count: int) -> None:
+        """Enqueues ``count`` runs one after the other, many of them as one command buffer."""
+        block = self._block_length()
+        if self._turn and count:
+            self.launch()
+            count -= 1
+        while self._recordings and count >= block > 1:
+            if self._block is None:
+                self._block = self._record_block(block)
+            self._block.submit(self._stream)
+            count -= block
+        for _ in range(count):
+            self.launch()
+
+    def _block_length(self) -> int:
+        """Runs in a block: an even number, so that every block begins on the same addresses."""
+        nodes = max(len(self._recordings[0].commands), 1) if self._recordings else 1
+        return min(_BLOCK_RUNS, _BLOCK_NODES // nodes) // 2 * 2
+
+    def _record_block(self, runs: int) -> se.CommandBuffer:
+        buffer = self._stream.executor.create_command_buffer()
+        self._release.callback(buffer.close)
+        after: tuple[se.Command, ...] = ()
+        for run in range(runs):
+            recording = self._recordings[run % len(self._recordings)]
+            after = (buffer.create_nested(recording.buffer, after),)
+        buffer.finalize()
+        return buffer
+
     def close(self) -> None:
         """Waits for the stream and releases everything; more calls do nothing."""
         self._stream.synchronize()
         self._recordings.clear()
+        self._block = None
         self._release.close()
 
 

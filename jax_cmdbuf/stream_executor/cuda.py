@@ -103,6 +103,14 @@ class CudaStream:
         """See ``Stream``."""
         return self._timeline.value
 
+    def memcpy_d2d(self, destination: DeviceAddress, source: DeviceAddress) -> None:
+        """See ``Stream``."""
+        call("cuMemcpyDtoDAsync", destination.opaque, source.opaque, source.size, self.handle)
+
+    def memcpy_h2d(self, destination: DeviceAddress, source: int) -> None:
+        """See ``Stream``."""
+        call("cuMemcpyHtoDAsync", destination.opaque, source, destination.size, self.handle)
+
     def wait_microseconds(self, duration: float) -> None:
         """See ``Stream``."""
         time.sleep(duration / 1e6)

@@ -196,6 +196,15 @@ class Stream(Protocol):
     def completed_seqno(self) -> int:
         """The timeline's value, without waiting."""
 
+    def memcpy_d2d(self, destination: DeviceAddress, source: DeviceAddress) -> None:
+        """Enqueues a copy of ``source.size`` bytes on the device (``cuMemcpyDtoDAsync``)."""
+
+    def memcpy_h2d(self, destination: DeviceAddress, source: int) -> None:
+        """Enqueues a copy of ``destination.size`` bytes from pageable host memory at ``source``.
+
+        The bytes are read before the call returns (``cuMemcpyHtoDAsync``).
+        """
+
     def wait_microseconds(self, duration: float) -> None:
         """Lets the calling thread wait that long, so that the next look at the timeline can see more."""
 

@@ -82,6 +82,14 @@ class SimulatedStream:
         """See ``Stream``."""
         return self._completed_seqno
 
+    def memcpy_d2d(self, destination: DeviceAddress, source: DeviceAddress) -> None:
+        """See ``Stream``; the addresses are checked, there are no bytes."""
+        self.submit((destination.slice(0, source.size), source), "copy")
+
+    def memcpy_h2d(self, destination: DeviceAddress, source: int) -> None:
+        """See ``Stream``; the destination is checked, there are no bytes."""
+        self.submit((destination,), "copy from the host")
+
     def wait_microseconds(self, duration: float) -> None:
         """See ``Stream``. Costs simulated time; real time only in mode TOLD.
 

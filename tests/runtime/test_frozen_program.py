@@ -60,6 +60,29 @@ def test_a_carried_result_and_its_parameter_change_places(world, step):
     assert world.executor.memory.is_empty
 
 
+@pytest.mark.parametrize("carried", [{}, {0: 0}])
+@pytest.mark.parametrize("count", [0, 1, 2, 33, 100])
+def test_many_runs_end_where_single_runs_do(world, step, carried, count):
+    single, many = (FrozenProgram(step, world.stream, carried) for _ in range(2))
+    launches = world.executor.driver.calls["cuGraphLaunch"]
+    many.launch()
+    many.launch_many(count)
+    launches = world.executor.driver.calls["cuGraphLaunch"] - launches
+    assert launches <= count // 32 + 33
+    for _ in range(count + 1):
+        single.launch()
+
+    def turns(frozen):
+        return [
+            address.opaque - frozen.parameters[1].opaque for address in frozen.parameters + frozen.results
+        ]
+
+    assert turns(single) == turns(many)
+    single.close()
+    many.close()
+    assert world.executor.memory.is_empty
+
+
 def test_without_carrying_there_is_one_recording(world, step):
     frozen = FrozenProgram(step, world.stream, {})
     before = frozen.parameters

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -179,6 +180,17 @@ class DeviceConformance:
             stream.enqueue_seqno(seqno)
         stream.synchronize()
         assert stream.completed_seqno() == 99
+
+    def test_copies_are_enqueued_within_memory_of_the_device(
+        self, executor: se.StreamExecutor, stream: se.Stream, allocator: DeviceAddressVmmAllocator
+    ) -> None:
+        first, second = (allocator.allocate(executor.device_ordinal, 1024) for _ in range(2))
+        content = ctypes.create_string_buffer(bytes(1024))
+        stream.memcpy_h2d(first, ctypes.addressof(content))
+        stream.memcpy_d2d(second, first)
+        stream.synchronize()
+        for address in (first, second):
+            allocator.deallocate(executor.device_ordinal, address)
 
     # Command buffer
 

@@ -105,6 +105,22 @@ def test_the_stream_writes_the_timeline(executor: CudaExecutor) -> None:
     stream.close()
 
 
+def test_copies_carry_bytes_in_the_stream_s_order(executor: CudaExecutor) -> None:
+    stream = executor.create_stream()
+    with DeviceAddressVmmAllocator([DeviceConfig(stream)]) as allocator:
+        first, second = (allocator.allocate(0, SIZE) for _ in range(2))
+        for turn in range(3):
+            content = np.full(SIZE // 4, turn, np.float32)
+            stream.memcpy_h2d(first, content.ctypes.data)
+            content[:] = -1
+            stream.memcpy_d2d(second, first)
+            stream.synchronize()
+            assert (read(second) == turn).all()
+        for address in (first, second):
+            allocator.deallocate(0, address)
+    stream.close()
+
+
 def test_a_remapped_buffer_keeps_its_address_and_its_bytes(executor: CudaExecutor) -> None:
     stream = executor.create_stream()
     size = executor.granularity
