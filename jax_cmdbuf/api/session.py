@@ -5,12 +5,17 @@ Invariant: a backend is chosen by name; nothing falls back from a real device to
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from jax_cmdbuf.stream_executor.device_address import DeviceAddress
 from jax_cmdbuf.stream_executor.simulated import SimulatedExecutor, SimulatedStream, StreamMode
 
-__all__ = ["SimulatedDevice", "simulated_device"]
+if TYPE_CHECKING:
+    from jax_cmdbuf.stream_executor.cuda import CudaExecutor
+
+__all__ = ["SimulatedDevice", "cuda_executor", "simulated_device"]
 
 
 class SimulatedDevice:
@@ -38,3 +43,16 @@ def simulated_device(device_ordinal: int = 0, mode: StreamMode = StreamMode.AUTO
     """A fresh simulated device with nothing allocated."""
     executor = SimulatedExecutor(device_ordinal)
     return SimulatedDevice(executor, executor.create_stream(mode))
+
+
+@functools.cache
+def cuda_executor(device_ordinal: int) -> CudaExecutor:
+    """The process's CUDA device of that number, opened once.
+
+    Raises:
+      MissingDependencyError: no cuda-python, or no driver on this machine.
+      DriverError: no such device.
+    """
+    from jax_cmdbuf.stream_executor.cuda import CudaExecutor
+
+    return CudaExecutor(device_ordinal)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jax_cmdbuf.api.session import simulated_device
+from jax_cmdbuf.api.session import cuda_executor, simulated_device
 from jax_cmdbuf.errors import StatusError
 
 
@@ -29,3 +29,9 @@ def test_an_alias_that_leads_elsewhere_is_a_fault():
         device.verify_aliases([(mine, other)])
     with pytest.raises(StatusError, match="faulted"):
         device.stream.submit([mine])
+
+
+@pytest.mark.gpu
+def test_a_cuda_device_is_opened_once() -> None:
+    assert cuda_executor(0) is cuda_executor(0)
+    assert cuda_executor(0).granularity == 2 << 20
