@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -14,10 +15,19 @@ from jax_cmdbuf.errors import MissingDependencyError
 
 __all__ = [
     "allow_ffi_effect_everywhere",
+    "cache_size_of",
     "compile_stablehlo",
+    "compiler_options_of",
+    "disable_jit_switch",
     "hlo_text_to_proto",
+    "jit_with_options",
+    "kept_arguments",
     "parse_mlir",
     "register_shardwise_target",
+    "shards_of",
+    "static_arguments",
+    "top_level_check",
+    "trace_context_reader",
 ]
 
 
@@ -25,10 +35,14 @@ def _private(module: str, name: str) -> Any:
     try:
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError):
-        raise MissingDependencyError(
-            f"jaxlib {version('jaxlib')} has no {module}.{name}, which this package was written against "
-            "(known to work: jaxlib 0.10.2 to 0.12)"
-        ) from None
+        raise _lacks(f"{module}.{name}") from None
+
+
+def _lacks(what: str) -> MissingDependencyError:
+    return MissingDependencyError(
+        f"jaxlib {version('jaxlib')} has no {what}, which this package was written against "
+        "(known to work: jaxlib 0.10.2 to 0.12)"
+    )
 
 
 def hlo_text_to_proto(text: str) -> bytes:
@@ -58,6 +72,74 @@ def compile_stablehlo(module: Any, devices: tuple[Any, ...], options: Any) -> An
     """
     device_list = _private("jaxlib._jax", "DeviceList")(devices)
     return devices[0].client.compile(module, device_list, options)
+
+
+def kept_arguments(lowered: Any) -> tuple[int, ...]:
+    """Positions of the flattened dynamic arguments that a ``Lowered`` takes; unused ones are left out."""
+    try:
+        return tuple(sorted(lowered._lowering.compile_args["kept_var_idx"]))
+    except (AttributeError, KeyError):
+        raise _lacks("Lowered._lowering.compile_args['kept_var_idx']") from None
+
+
+def static_arguments(jitted: Any) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """(positions, names) of a jitted function's static arguments, as given to or inferred by ``jax.jit``."""
+    info = getattr(jitted, "_jit_info", None)
+    if info is None:
+        raise _lacks("the attribute _jit_info of jitted functions")
+    return tuple(info.static_argnums), tuple(info.static_argnames)
+
+
+def jit_with_options(jitted: Any, options: Mapping[str, Any]) -> Any | None:
+    """The same function jitted in the same way, but with more compiler options.
+
+    None if ``jax.jit`` did not make it. ``jax.jit`` around a jitted function would keep neither donation nor
+    static arguments.
+    """
+    info, function = getattr(jitted, "_jit_info", None), getattr(jitted, "_fun", None)
+    if info is None or function is None:
+        return None
+    pairs = dict(info.compiler_options_kvs) | dict(options)
+    return _private("jax._src.pjit", "_cpp_pjit")(
+        function, info._replace(compiler_options_kvs=tuple(pairs.items()))
+    )
+
+
+def compiler_options_of(jitted: Any) -> dict[str, Any]:
+    """The compiler options that a jitted function was made with."""
+    info = getattr(jitted, "_jit_info", None)
+    return dict(info.compiler_options_kvs) if info is not None else {}
+
+
+def cache_size_of(jitted: Any) -> Callable[[], int] | None:
+    """Says at each call for how many signatures it is compiled; None if ``jax.jit`` did not make it."""
+    return getattr(jitted, "_cache_size", None)
+
+
+def top_level_check() -> Callable[[], bool]:
+    """A function that says whether a call made now runs, rather than becomes part of an outer trace."""
+    check: Callable[[], bool] = _private("jax._src.core", "trace_ctx").is_top_level
+    return check
+
+
+def shards_of(array: Any) -> Sequence[Any]:
+    """An array's parts on the process's devices, each as an array; the public ways take much longer.
+
+    ``addressable_data`` gives the first one, whatever was asked for, if all are alike.
+    """
+    parts: Sequence[Any] = array._arrays
+    return parts
+
+
+def trace_context_reader() -> Callable[[], Hashable]:
+    """A function that gives the settings of this thread that make jitted functions compile anew."""
+    reader: Callable[[], Hashable] = _private("jax._src.config", "trace_context")
+    return reader
+
+
+def disable_jit_switch() -> Any:
+    """An object whose ``value`` says whether jitted functions run op by op; the public way takes longer."""
+    return _private("jax._src.config", "disable_jit")
 
 
 @functools.cache

@@ -1,0 +1,161 @@
+"""Where the arrays of one call lie, read as fast as Python can.
+
+Reading an address waits for nothing but the buffer's allocation, never for its value, and keeps no array.
+Invariant: a reader is immutable; what it cannot read is None, which equals no address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter, methodcaller
+from typing import Any
+
+import jax
+
+from jax_cmdbuf import _jax
+
+__all__ = ["UNREADABLE", "AddressReader", "Addresses", "CallForm"]
+
+# Per leaf; of several devices: all leaves of the first one, then of the second...
+Addresses = tuple[int | None, ...]
+
+# What reading a host value, a deleted array, a tracer or an array without such a shard raises.
+UNREADABLE = (AttributeError, TypeError, ValueError, RuntimeError, IndexError)
+
+_leaves = jax.tree.leaves
+_Address = Callable[[Any], int]
+
+
+class CallForm:
+    """What is alike in all calls of one signature.
+
+    Attributes:
+      are_arguments_leaves: whether each argument is an array, and none is given by keyword.
+      is_result_leaf: whether the result is an array.
+      is_sharded: whether an array lies on several of the process's devices.
+      address: reads the address of an array that does not.
+    """
+
+    __slots__ = ("address", "are_arguments_leaves", "is_result_leaf", "is_sharded")
+
+    def __init__(
+        self, args: tuple[Any, ...] = (None,), kwargs: Mapping[str, Any] | None = None, result: Any = None
+    ) -> None:
+        self.are_arguments_leaves = not kwargs and all(map(_is_leaf, args))
+        self.is_result_leaf = _is_leaf(result)
+        arrays = [leaf for leaf in _leaves((args, kwargs, result)) if _is_leaf(leaf)]
+        self.is_sharded = any(len(array.sharding.addressable_devices) > 1 for array in arrays)
+        # The unbound method is quicker; where arrays of another class come (random keys), reading falls back.
+        self.address: _Address = (
+            type(arrays[0]).unsafe_buffer_pointer if arrays else methodcaller("unsafe_buffer_pointer")
+        )
+
+
+class AddressReader:
+    """Reads some leaves of a call's arguments and result.
+
+    Reading a call of another form raises one of ``UNREADABLE``.
+
+    Attributes:
+      devices: how many of the process's devices are read.
+      arguments: ``arguments(args, kwargs)`` gives the addresses of the chosen arguments.
+      results: ``results(result)`` gives the addresses of the chosen leaves of the result.
+    """
+
+    __slots__ = ("_form", "arguments", "devices", "results")
+
+    def __init__(
+        self,
+        form: CallForm | None = None,
+        devices: int = 1,
+        arguments: Sequence[int] | None = None,
+        results: Sequence[int] | None = None,
+    ) -> None:
+        """Makes a reader for calls of one form.
+
+        Args:
+          form: of the calls; None: unknown.
+          devices: how many of the addressable devices to read, from the first.
+          arguments, results: which leaves of ``(args, kwargs)`` and of the result; None: all.
+        """
+        self.devices = devices
+        arguments = None if arguments is None else tuple(arguments)
+        results = None if results is None else tuple(results)
+        self._form = form = form or CallForm()
+        is_sharded = form.is_sharded or devices > 1
+        read_arguments = _shards(devices, arguments) if is_sharded else _plain(form.address, arguments)
+        read_results = _shards(devices, results) if is_sharded else _plain(form.address, results)
+        # Who reads nothing need not look for leaves.
+        no_arguments, no_results = arguments == (), results == ()
+        self.arguments = _of_arguments(read_arguments, form.are_arguments_leaves or no_arguments)
+        self.results = _of_result(read_results, form.is_result_leaf or no_results)
+
+    def narrowed(self, arguments: Sequence[int], results: Sequence[int]) -> AddressReader:
+        """A reader of fewer leaves, and of the first device only."""
+        return AddressReader(self._form, 1, arguments, results)
+
+
+_Read = Callable[[Sequence[Any]], Addresses]
+
+
+def _of_arguments(read: _Read, are_leaves: bool) -> Callable[[tuple[Any, ...], dict[str, Any]], Addresses]:
+    if are_leaves:
+        return lambda args, kwargs: read(args)
+    return lambda args, kwargs: read(_leaves((args, kwargs)))
+
+
+def _of_result(read: _Read, is_leaf: bool) -> Callable[[Any], Addresses]:
+    if is_leaf:
+        return lambda result: read((result,))
+    return lambda result: read(_leaves(result))
+
+
+def _plain(address: _Address, positions: Sequence[int] | None) -> _Read:
+    def read(leaves: Sequence[Any]) -> Addresses:
+        try:
+            return tuple(map(address, leaves))
+        except UNREADABLE:
+            return _one_by_one(leaves, 1)
+
+    return _picking(read, positions)
+
+
+def _shards(devices: int, positions: Sequence[int] | None) -> _Read:
+    def read(leaves: Sequence[Any]) -> Addresses:
+        try:
+            shards = [_jax.shards_of(leaf) for leaf in leaves]
+            return tuple(
+                [parts[device].unsafe_buffer_pointer() for device in range(devices) for parts in shards]
+            )
+        except UNREADABLE:
+            return _one_by_one(leaves, devices)
+
+    return _picking(read, positions)
+
+
+def _picking(read: _Read, positions: Sequence[int] | None) -> _Read:
+    if positions is None:
+        return read
+    if not positions:
+        return lambda leaves: ()
+    if len(positions) == 1:
+        only = positions[0]
+        return lambda leaves: read((leaves[only],))
+    pick = itemgetter(*positions)
+    return lambda leaves: read(pick(leaves))
+
+
+def _one_by_one(leaves: Sequence[Any], devices: int) -> Addresses:
+    return tuple([_try(leaf, device) for device in range(devices) for leaf in leaves])
+
+
+def _try(leaf: Any, device: int) -> int | None:
+    try:
+        address: int = leaf.addressable_shards[device].data.unsafe_buffer_pointer()
+    except UNREADABLE:
+        return None
+    return address
+
+
+def _is_leaf(value: Any) -> bool:
+    return isinstance(value, jax.Array)

@@ -1,0 +1,123 @@
+"""Which of a jitted function's executables a call runs, found without asking JAX.
+
+JAX keeps one entry per signature in a cache that tells its size. While all entries are known here, a call is
+one of them, and what tells them apart is enough to know which; a call that is none of them makes the cache
+grow, which tells that the guess was wrong. Invariant: where that does not help, the whole signature is
+compared: all that JAX tells executables apart by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import jax
+
+from jax_cmdbuf import _jax
+
+__all__ = ["SignatureKey", "Signatures"]
+
+_V = TypeVar("_V")
+
+
+class SignatureKey(NamedTuple):
+    """Equal for calls of one signature: structure and static arguments, settings, kinds of the leaves."""
+
+    structure: Hashable
+    static: Hashable
+    context: Hashable
+    leaves: tuple[Hashable, ...]
+
+
+class Signatures(Generic[_V]):
+    """The signatures that were seen of one jitted function, with a value for each.
+
+    Attributes:
+      complete: the size that JAX's cache had when every entry of it was known here; -1: it never had.
+      only: the one value that all of them have; None: they have several.
+      static: numbers and names of the static arguments.
+    """
+
+    def __init__(self, jitted: Any) -> None:
+        self.static = _jax.static_arguments(jitted)
+        self.complete = -1
+        self.only: _V | None = None
+        self._context: Callable[[], Hashable] = _jax.trace_context_reader()
+        self._values: dict[SignatureKey, _V] = {}
+        # Where no two signatures have the same kind of leaf, and which leaf that is.
+        self._place = -1
+        self._by_place: dict[Hashable, _V] = {}
+
+    def find(self, size: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _V | None:
+        """The value of a call's signature, or None for one that is new.
+
+        A new signature may be taken for another one if ``size`` is ``complete``; the cache grows then.
+
+        Args:
+          size: of JAX's cache.
+          args, kwargs: the call's.
+        """
+        if size == self.complete and self._place >= 0:
+            leaves = jax.tree.leaves((args, kwargs))
+            if self._place < len(leaves):
+                value = self._by_place.get(_kind(leaves[self._place]))
+                if value is not None:
+                    return value
+        key = self.key(args, kwargs)
+        return self._values.get(key) if key is not None else None
+
+    def key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SignatureKey | None:
+        """The key of a call; None for one that JAX will refuse."""
+        numbers, names = self.static
+        try:
+            leaves, structure = jax.tree.flatten((args, kwargs))
+            static = tuple(args[number] for number in numbers if -len(args) <= number < len(args))
+            static += tuple(kwargs[name] for name in names if name in kwargs)
+            key = SignatureKey(structure, static, self._context(), tuple(map(_kind, leaves)))
+            hash(key)
+        except (TypeError, ValueError):
+            return None
+        return key
+
+    def __contains__(self, key: SignatureKey) -> bool:
+        return key in self._values
+
+    def add(self, key: SignatureKey, value: _V, size: int) -> None:
+        """A call of a new signature was made.
+
+        Args:
+          key: of the signature.
+          value: for it.
+          size: of JAX's cache now.
+        """
+        self.complete, self.only = -1, None
+        self._values[key] = value
+        values = list(self._values.values())
+        self._place = self._find_place()
+        if self._place >= 0:
+            self._by_place = {key.leaves[self._place]: value for key, value in self._values.items()}
+        if all(each is value for each in values):
+            self.only = value
+        if len(values) == size:
+            self.complete = size
+
+    def clear(self) -> None:
+        """JAX's cache was cleared."""
+        self.complete, self.only = -1, None
+        self._values.clear()
+        self._place = -1
+
+    def _find_place(self) -> int:
+        keys = list(self._values)
+        if len({key[:3] for key in keys}) > 1:
+            return -1
+        for place, kinds in enumerate(zip(*(key.leaves for key in keys), strict=True)):
+            if len(set(kinds)) == len(keys):
+                return place
+        return -1
+
+
+def _kind(leaf: Any) -> Hashable:
+    if isinstance(leaf, jax.Array):
+        return leaf.aval, leaf.sharding, leaf.committed
+    return type(leaf), getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
