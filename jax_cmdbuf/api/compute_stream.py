@@ -56,6 +56,6 @@ def compute_stream(device: jax.Device) -> int:
 
 def _ask() -> jax.Array:
     """A result that is ready only after the handler was called; its value is whatever lay there."""
-    result = jax.ShapeDtypeStruct((), jnp.float32)
+    result = jax.ShapeDtypeStruct((), jnp.float32)  # type: ignore[no-untyped-call]
     asked: jax.Array = jax.ffi.ffi_call(_TARGET, result, has_side_effect=True)()
     return asked
