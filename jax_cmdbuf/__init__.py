@@ -9,6 +9,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from jax_cmdbuf.api.capture import CaptureSession as CaptureSession
+    from jax_cmdbuf.api.capture import capture as capture
     from jax_cmdbuf.api.plan import PlanOptions as PlanOptions
     from jax_cmdbuf.api.plan import plan as plan
     from jax_cmdbuf.api.plan import plan_executable as plan_executable
@@ -27,6 +29,7 @@ __version__ = "0.1.0"
 
 # Public name -> the module that has it.
 _HOME = {
+    "CaptureSession": "api.capture",
     "CmdbufError": "errors",
     "CompileError": "errors",
     "ContainerError": "errors",
@@ -37,6 +40,7 @@ _HOME = {
     "PlanOptions": "api.plan",
     "StatusError": "errors",
     "TargetError": "errors",
+    "capture": "api.capture",
     "plan": "api.plan",
     "plan_executable": "api.plan",
     "plan_source": "api.plan",
