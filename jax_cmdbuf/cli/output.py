@@ -63,14 +63,14 @@ def print_rich(show: Callable[[Console], None], output: str | None) -> None:
 
 
 @contextmanager
-def progress(text: str) -> Iterator[None]:
-    """Shows that something is going on, on stderr, if that is a terminal."""
+def progress(text: str) -> Iterator[Callable[[str], None]]:
+    """Shows that something is going on, on stderr, if that is a terminal; yields a way to say what."""
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield
+        yield lambda _: None
         return
-    with console.status(text):
-        yield
+    with console.status(text) as status:
+        yield lambda detail: status.update(f"{text}: {detail}")
 
 
 def _umask() -> int:

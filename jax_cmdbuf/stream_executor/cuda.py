@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import time
 import weakref
+from contextlib import AbstractContextManager
 from typing import Any
 
 from jax_cmdbuf.stream_executor.cuda_command_buffer import CudaCommandBuffer, CudaKernel
@@ -157,6 +158,16 @@ class CudaExecutor:
     def granularity(self) -> int:
         """See ``StreamExecutor``."""
         return self.memory.granularity
+
+    @property
+    def driver_version(self) -> str:
+        """The CUDA version that the driver speaks, for example "13.0"."""
+        number = int(call("cuDriverGetVersion"))
+        return f"{number // 1000}.{number % 1000 // 10}"
+
+    def activate(self) -> AbstractContextManager[None]:
+        """Makes the device's context the calling thread's for a ``with`` block."""
+        return current_context(self.context)
 
     def create_allocation(self, size: int) -> MemoryAllocation:
         """See ``StreamExecutor``."""

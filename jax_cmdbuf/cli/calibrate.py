@@ -1,0 +1,59 @@
+"""``jax-cmdbuf calibrate``: what driver, graphs, copies and XLA's updates cost on this machine's GPU."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING
+
+from jax_cmdbuf.cli.output import print_rich, progress, write_output
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from jax_cmdbuf.runtime.calibration import Calibration
+
+__all__ = ["HELP", "NAME", "add_arguments", "run"]
+
+NAME = "calibrate"
+HELP = "measure what address changes cost on this machine's GPU, in under a minute"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the verb's arguments."""
+    parser.add_argument("--format", choices=("text", "json"), default="text", help="default: text")
+    parser.add_argument("--output", "-o", metavar="FILE", help="write the calibration there as JSON, too")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measures and shows."""
+    from jax_cmdbuf.api.calibrate import calibrate
+
+    with progress("measuring") as tell:
+        calibration = calibrate(tell)
+    text = json.dumps(calibration.to_json(), indent=1) + "\n"
+    if arguments.output is not None:
+        write_output(text, arguments.output)
+    if arguments.format == "json":
+        write_output(text, None)
+    else:
+        print_rich(lambda console: _show(calibration, console), None)
+    return 0
+
+
+def _show(calibration: Calibration, console: Console) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from jax_cmdbuf.runtime.calibration import MEASURED
+
+    console.print(
+        Text(f"{calibration.gpu}, driver {calibration.driver}, jaxlib {calibration.jaxlib}", style="bold")
+    )
+    table = Table(show_edge=False, pad_edge=False)
+    table.add_column("cost")
+    table.add_column("µs", justify="right")
+    table.add_column("of")
+    for name, meaning in MEASURED.items():
+        table.add_row(name, f"{calibration[name]:,.2f}", Text(meaning))
+    console.print(table)
