@@ -22,7 +22,8 @@ Addresses = tuple[int | None, ...]
 # What reading a host value, a deleted array, a tracer or an array without such a shard raises.
 UNREADABLE = (AttributeError, TypeError, ValueError, RuntimeError, IndexError)
 
-_leaves = jax.tree.leaves
+# What ``jax.tree.leaves`` calls in the end.
+_flatten = jax.tree_util.default_registry.flatten
 _Address = Callable[[Any], int]
 
 
@@ -43,7 +44,7 @@ class CallForm:
     ) -> None:
         self.are_arguments_leaves = not kwargs and all(map(_is_leaf, args))
         self.is_result_leaf = _is_leaf(result)
-        arrays = [leaf for leaf in _leaves((args, kwargs, result)) if _is_leaf(leaf)]
+        arrays = [leaf for leaf in jax.tree.leaves((args, kwargs, result)) if _is_leaf(leaf)]
         self.is_sharded = any(len(array.sharding.addressable_devices) > 1 for array in arrays)
         # The unbound method is quicker; where arrays of another class come (random keys), reading falls back.
         self.address: _Address = (
@@ -79,48 +80,64 @@ class AddressReader:
           arguments, results: which leaves of ``(args, kwargs)`` and of the result; None: all.
         """
         self.devices = devices
-        arguments = None if arguments is None else tuple(arguments)
-        results = None if results is None else tuple(results)
         self._form = form = form or CallForm()
-        is_sharded = form.is_sharded or devices > 1
-        read_arguments = _shards(devices, arguments) if is_sharded else _plain(form.address, arguments)
-        read_results = _shards(devices, results) if is_sharded else _plain(form.address, results)
-        # Who reads nothing need not look for leaves.
-        no_arguments, no_results = arguments == (), results == ()
-        self.arguments = _of_arguments(read_arguments, form.are_arguments_leaves or no_arguments)
-        self.results = _of_result(read_results, form.is_result_leaf or no_results)
+        read = _shards_reader(devices) if form.is_sharded or devices > 1 else _plain_reader(form.address)
+        self.arguments = _of_arguments(read, _picker(arguments), form.are_arguments_leaves)
+        self.results = _of_result(read, _picker(results), form.is_result_leaf)
 
-    def narrowed(self, arguments: Sequence[int], results: Sequence[int]) -> AddressReader:
+    def narrowed(self, arguments: Sequence[int] | None, results: Sequence[int] | None) -> AddressReader:
         """A reader of fewer leaves, and of the first device only."""
         return AddressReader(self._form, 1, arguments, results)
 
 
 _Read = Callable[[Sequence[Any]], Addresses]
+_Pick = Callable[[Sequence[Any]], Sequence[Any]]
+_ReadArguments = Callable[[tuple[Any, ...], dict[str, Any]], Addresses]
 
 
-def _of_arguments(read: _Read, are_leaves: bool) -> Callable[[tuple[Any, ...], dict[str, Any]], Addresses]:
+# Each of these functions is called once in a call, so that every frame counts: the forms are spelled out.
+
+
+def _of_arguments(read: _Read, pick: _Pick | None, are_leaves: bool) -> _ReadArguments:
+    if pick is None:
+        if are_leaves:
+            return lambda args, kwargs: read(args)
+        return lambda args, kwargs: read(_flatten((args, kwargs))[0])
     if are_leaves:
-        return lambda args, kwargs: read(args)
-    return lambda args, kwargs: read(_leaves((args, kwargs)))
+        return lambda args, kwargs: read(pick(args))
+    return lambda args, kwargs: read(pick(_flatten((args, kwargs))[0]))
 
 
-def _of_result(read: _Read, is_leaf: bool) -> Callable[[Any], Addresses]:
+def _of_result(read: _Read, pick: _Pick | None, is_leaf: bool) -> Callable[[Any], Addresses]:
     if is_leaf:
-        return lambda result: read((result,))
-    return lambda result: read(_leaves(result))
+        return (lambda result: read((result,))) if pick is None else (lambda result: read(pick((result,))))
+    if pick is None:
+        return lambda result: read(_flatten(result)[0])
+    return lambda result: read(pick(_flatten(result)[0]))
 
 
-def _plain(address: _Address, positions: Sequence[int] | None) -> _Read:
+def _picker(positions: Sequence[int] | None) -> _Pick | None:
+    if positions is None:
+        return None
+    if not positions:
+        return lambda leaves: ()
+    if len(positions) > 1:
+        return itemgetter(*positions)
+    only = positions[0]
+    return lambda leaves: (leaves[only],)
+
+
+def _plain_reader(address: _Address) -> _Read:
     def read(leaves: Sequence[Any]) -> Addresses:
         try:
             return tuple(map(address, leaves))
         except UNREADABLE:
             return _one_by_one(leaves, 1)
 
-    return _picking(read, positions)
+    return read
 
 
-def _shards(devices: int, positions: Sequence[int] | None) -> _Read:
+def _shards_reader(devices: int) -> _Read:
     def read(leaves: Sequence[Any]) -> Addresses:
         try:
             shards = [_jax.shards_of(leaf) for leaf in leaves]
@@ -130,19 +147,7 @@ def _shards(devices: int, positions: Sequence[int] | None) -> _Read:
         except UNREADABLE:
             return _one_by_one(leaves, devices)
 
-    return _picking(read, positions)
-
-
-def _picking(read: _Read, positions: Sequence[int] | None) -> _Read:
-    if positions is None:
-        return read
-    if not positions:
-        return lambda leaves: ()
-    if len(positions) == 1:
-        only = positions[0]
-        return lambda leaves: read((leaves[only],))
-    pick = itemgetter(*positions)
-    return lambda leaves: read(pick(leaves))
+    return read
 
 
 def _one_by_one(leaves: Sequence[Any], devices: int) -> Addresses:

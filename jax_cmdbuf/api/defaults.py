@@ -14,11 +14,19 @@ from jax_cmdbuf.errors import InputError
 if TYPE_CHECKING:
     from xla_flags.options import CommandBufferUpdateMode
 
-__all__ = ["FLAG_POLICY", "UPDATE_MODE", "default_update_mode", "update_mode_named"]
+__all__ = [
+    "FLAG_POLICY",
+    "OBSERVE",
+    "UPDATE_MODE",
+    "default_observe",
+    "default_update_mode",
+    "update_mode_named",
+]
 
 # Names of environment variables.
 FLAG_POLICY = "JAX_CMDBUF_FLAGS"
 UPDATE_MODE = "JAX_CMDBUF_MODE"
+OBSERVE = "JAX_CMDBUF_OBSERVE"
 
 _MODES = ("ALWAYS_UPDATE", "SKIP_TEMP", "SKIP_PROFILED")
 _FLAG = "--xla_gpu_command_buffer_update_mode="
@@ -63,3 +71,18 @@ def default_update_mode(environ: Mapping[str, str] | None = None) -> CommandBuff
         if token.text.startswith(_FLAG) and token.value in _MODES:
             found = token.value
     return CommandBufferUpdateMode(found)
+
+
+def default_observe(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether decorated functions are looked at: ``JAX_CMDBUF_OBSERVE``, on or off; on if it is not set.
+
+    Raises:
+      InputError: it says anything else.
+    """
+    environ = os.environ if environ is None else environ
+    asked = environ.get(OBSERVE, "")
+    if asked in ("", "on"):
+        return True
+    if asked == "off":
+        return False
+    raise InputError(f"{OBSERVE} is {asked!r}; it is on or off")

@@ -32,7 +32,7 @@ from jax_cmdbuf.stream_executor.device_address import DeviceAddress
 from jax_cmdbuf.stream_executor.vmm_allocator import DeviceAddressVmmAllocator
 from xla_flags.options import CommandBufferUpdateMode
 
-__all__ = ["ObservedProfile", "ObservedProgram", "XlaAllocator", "XlaDevice"]
+__all__ = ["COUNTED", "ObservedProfile", "ObservedProgram", "XlaAllocator", "XlaDevice"]
 
 _LOGGER = logging.getLogger("jax_cmdbuf")
 # Calls that are read after the profile is decided: so many at first, then so many of each burst and pause.
@@ -86,11 +86,9 @@ class XlaAllocator:
 
 
 # What read a call, and where its arrays were: before it the arguments, after it the result.
-_Seen = tuple[AddressReader, Addresses, Addresses]
-
-
-# Reads nothing.
-_COUNTING = AddressReader(arguments=(), results=())
+_Seen = tuple[AddressReader | None, Addresses, Addresses]
+COUNTED: _Seen = (None, (), ())
+"""Of a call whose addresses nobody read."""
 
 
 class ObservedProgram:
@@ -101,7 +99,7 @@ class ObservedProgram:
     consecutive ones, so that a buffer that alternates between two addresses is seen to move.
 
     Attributes:
-      reader: how its calls are read; it changes when the profile is decided.
+      reader: how its calls are read; it changes when the profile is decided. None: they are counted only.
       trail: the last calls that returned: their reader, and addresses of arguments and result.
       limit: when so many are in the trail, the next call begins with ``settle``.
       is_decided: whether the profile has been decided.
@@ -130,7 +128,8 @@ class ObservedProgram:
         self._last: tuple[Addresses, Addresses] = ((), ())
         self._moves: tuple[list[int], list[int]] = ([], [])
         self._settled = self._compared = 0
-        self.reader = self._careful = AddressReader()
+        self._careful = AddressReader()
+        self.reader: AddressReader | None = self._careful
         self.trail: deque[_Seen] = deque()
         self.limit = PROFILE_STEPS
         self.is_decided = False
@@ -143,7 +142,8 @@ class ObservedProgram:
             if self.is_decided:
                 return
             if self._signature is None:
-                self._signature, self.reader, self._devices = signature, reader, tuple(devices)
+                self._signature, self._devices = signature, tuple(devices)
+                self.reader = self._careful = reader
                 return
             pairs = zip(self._signature.leaves, signature.leaves, strict=True)
             leaves = tuple(known if known is not None else new for known, new in pairs)
@@ -167,8 +167,7 @@ class ObservedProgram:
                 return  # another thread was quicker
             if self.is_decided:
                 self._compare()
-                is_burst = self.reader is self._careful
-                self.reader, self.limit = (_COUNTING, _PAUSE) if is_burst else (self._careful, _BURST)
+                self.reader, self.limit = self._next(self.reader is self._careful)
                 return
             self._feed()
             for remapping in self._remappings:
@@ -178,17 +177,25 @@ class ObservedProgram:
             # Calls that overtook the decision in other threads are counted only, as their reader shows.
             self.is_decided, self.limit = True, _FIRST_BURST
 
+    def _next(self, was_burst: bool) -> tuple[AddressReader | None, int]:
+        return (None, _PAUSE) if was_burst else (self._careful, _BURST)
+
     def _compare(self) -> None:
-        while self.trail:
-            reader, *seen = self.trail.popleft()
-            self._settled += 1
-            if reader is not self._careful:
+        trail, careful = self.trail, self._careful
+        seen = [trail.popleft() for _ in range(len(trail))]
+        (arguments, results), (moved_arguments, moved_results) = self._last, self._moves
+        for reader, before, after in seen:
+            if reader is not careful:
                 continue
             self._compared += 1
-            for moves, old, new in zip(self._moves, self._last, seen, strict=True):
-                if old != new:
-                    moves[:] = map(add, moves, map(ne, old, new))
-            self._last = (seen[0], seen[1])
+            if before != arguments:
+                moved_arguments = [*map(add, moved_arguments, map(ne, arguments, before))]
+                arguments = before
+            if after != results:
+                moved_results = [*map(add, moved_results, map(ne, results, after))]
+                results = after
+        self._settled += len(seen)
+        self._last, self._moves = (arguments, results), (moved_arguments, moved_results)
 
     def _feed(self) -> None:
         """Plans if that has not been done, and tells the profiles what was seen since the last time."""
@@ -246,15 +253,19 @@ class ObservedProgram:
     def _narrow(self) -> None:
         """From now on only what command buffers use is read, on the first device."""
         tracked = self._plan.tracked if self._plan is not None else ()
-        arguments = [each.leaf for each in tracked if not each.is_result]
-        results = [each.leaf for each in tracked if each.is_result]
         last = self.trail[PROFILE_STEPS - 1]
-        self._last = (
-            tuple(self._address(last, each, 0) for each in tracked if not each.is_result),
-            tuple(self._address(last, each, 0) for each in tracked if each.is_result),
-        )
-        self._moves = ([0] * len(arguments), [0] * len(results))
-        self.reader = self._careful = self.reader.narrowed(arguments, results)
+        chosen: list[list[int] | None] = []
+        read: list[Addresses] = []
+        for is_result, addresses in ((False, last[1]), (True, last[2])):
+            rows = [each for each in tracked if each.is_result == is_result]
+            leaves = [each.leaf for each in rows]
+            # Not to choose is quicker than to choose all.
+            are_all = leaves == [*range(len(addresses) // len(self._devices))]
+            chosen.append(None if are_all else leaves)
+            read.append(tuple(self._address(last, each, 0) for each in rows))
+        self._last = (read[0], read[1])
+        self._moves = ([0] * len(read[0]), [0] * len(read[1]))
+        self.reader = self._careful = self._careful.narrowed(chosen[0], chosen[1])
         self._signature = None
         while self.trail:
             self.trail.popleft()

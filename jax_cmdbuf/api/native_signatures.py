@@ -64,7 +64,11 @@ class Signatures(Generic[_V]):
                 if value is not None:
                     return value
         key = self.key(args, kwargs)
-        return self._values.get(key) if key is not None else None
+        if key is None:
+            return None
+        if len(self._values) == size:
+            self.complete = size
+        return self._values.get(key)
 
     def key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SignatureKey | None:
         """The key of a call; None for one that JAX will refuse."""
@@ -79,8 +83,9 @@ class Signatures(Generic[_V]):
             return None
         return key
 
-    def __contains__(self, key: SignatureKey) -> bool:
-        return key in self._values
+    def get(self, key: SignatureKey) -> _V | None:
+        """The value of a signature; None for one that is new."""
+        return self._values.get(key)
 
     def add(self, key: SignatureKey, value: _V, size: int) -> None:
         """A call of a new signature was made.

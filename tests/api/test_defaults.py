@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from jax_cmdbuf.api.defaults import UPDATE_MODE, default_update_mode, update_mode_named
+from jax_cmdbuf.api.defaults import UPDATE_MODE, default_observe, default_update_mode, update_mode_named
 from jax_cmdbuf.errors import InputError
 
 FLAG = "--xla_gpu_command_buffer_update_mode="
@@ -35,3 +35,11 @@ def test_a_mode_that_is_none_is_told() -> None:
         default_update_mode({UPDATE_MODE: "skip"})
     with pytest.raises(InputError, match="update_mode is 'NEVER_UPDATE'"):
         update_mode_named("NEVER_UPDATE", "update_mode")
+
+
+def test_observing_is_switched_by_a_word() -> None:
+    assert default_observe({})
+    assert default_observe({"JAX_CMDBUF_OBSERVE": "on"})
+    assert not default_observe({"JAX_CMDBUF_OBSERVE": "off"})
+    with pytest.raises(InputError, match="JAX_CMDBUF_OBSERVE is '0'; it is on or off"):
+        default_observe({"JAX_CMDBUF_OBSERVE": "0"})
