@@ -3,7 +3,7 @@
 The same jitted function is called with and without it, in turn and in batches, so that both see the same
 machine; a number is the difference of two medians over batches. A buffer is one array of the arguments or of
 the result. "active" is the mean of a long run: of the calls after the profile is decided the first 64 are
-read, later 16 of 64; "read" is what a call costs that is. "several" is a function with two signatures, whose
+read, later 16 of 256; "read" is what a call costs that is. "several" is a function with two signatures, whose
 calls have to be told apart.
 
 On a GPU this is the real thing. On a CPU a made-up executable stands for the GPU's; the costs are Python's
@@ -32,7 +32,8 @@ from xla_flags.options import CommandBufferUpdateMode
 
 # Arrays that go in; as many come out, so twice as many buffers.
 ARGUMENTS = (1, 5, 10, 25, 50, 100)
-BATCH = 64
+# Calls in a batch; a multiple of what is read and not read in turn.
+BATCH = 256
 # Microseconds: per call, and per buffer.
 BUDGETS = {
     "off": (1.0, 0.0),
@@ -83,7 +84,7 @@ def compare(call: Any, given: Any, seconds: float, repeat: int = BATCH) -> tuple
 def settled(count: int) -> tuple[Any, Any]:
     """A function past the decision and past the calls that are all read."""
     call, given = decorated(), arguments(count)
-    for _ in range(200):
+    for _ in range(400):
         call(given)
     return call, given
 
@@ -109,7 +110,7 @@ def measure_read(count: int, seconds: float) -> tuple[float, float]:
 def measure_several(count: int, seconds: float) -> tuple[float, float]:
     call, given = settled(count)
     other = arguments(count, size=4)
-    for _ in range(200):
+    for _ in range(400):
         call(other)
     return compare(call, given, seconds)
 

@@ -36,7 +36,7 @@ __all__ = ["COUNTED", "ObservedProfile", "ObservedProgram", "XlaAllocator", "Xla
 
 _LOGGER = logging.getLogger("jax_cmdbuf")
 # Calls that are read after the profile is decided: so many at first, then so many of each burst and pause.
-_FIRST_BURST, _BURST, _PAUSE = 64, 16, 48
+_FIRST_BURST, _BURST, _PAUSE = 64, 16, 240
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class ObservedProfile:
       update_mode: what XLA itself does.
       snapshot: the observed profile; without allocations where the program was not planned.
       compared: executions after the profile was decided whose addresses were read and compared with the last
-        ones; all of the first 64, later a quarter.
+        ones; all of the first 64, later 16 of 256.
       moves: allocation -> in how many of them it lay elsewhere than before.
       problem: why there is no plan; "" when there is one, or it was not needed yet.
     """

@@ -44,9 +44,9 @@ class Signatures(Generic[_V]):
         self.only: _V | None = None
         self._context: Callable[[], Hashable] = _jax.trace_context_reader()
         self._values: dict[SignatureKey, _V] = {}
-        # Where no two signatures have the same kind of leaf, and which leaf that is.
-        self._place = -1
-        self._by_place: dict[Hashable, _V] = {}
+        # The way to a leaf whose kind no two signatures share, and what it tells.
+        self._way: tuple[Any, ...] | None = None
+        self._by_kind: dict[Hashable, _V] = {}
 
     def find(self, size: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _V | None:
         """The value of a call's signature, or None for one that is new.
@@ -57,12 +57,13 @@ class Signatures(Generic[_V]):
           size: of JAX's cache.
           args, kwargs: the call's.
         """
-        if size == self.complete and self._place >= 0:
-            leaves = jax.tree.leaves((args, kwargs))
-            if self._place < len(leaves):
-                value = self._by_place.get(_kind(leaves[self._place]))
-                if value is not None:
-                    return value
+        if size == self.complete and self._way is not None:
+            try:
+                value = self._by_kind.get(_kind(_follow(self._way, (args, kwargs))))
+            except (LookupError, TypeError, AttributeError):
+                value = None  # a call of another structure
+            if value is not None:
+                return value
         key = self.key(args, kwargs)
         if key is None:
             return None
@@ -87,20 +88,25 @@ class Signatures(Generic[_V]):
         """The value of a signature; None for one that is new."""
         return self._values.get(key)
 
-    def add(self, key: SignatureKey, value: _V, size: int) -> None:
+    def add(
+        self, key: SignatureKey, value: _V, size: int, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         """A call of a new signature was made.
 
         Args:
           key: of the signature.
           value: for it.
           size: of JAX's cache now.
+          args, kwargs: the call's.
         """
         self.complete, self.only = -1, None
         self._values[key] = value
         values = list(self._values.values())
-        self._place = self._find_place()
-        if self._place >= 0:
-            self._by_place = {key.leaves[self._place]: value for key, value in self._values.items()}
+        place = self._find_place()
+        self._way = _way_to(place, (args, kwargs)) if place >= 0 else None
+        self._by_kind = (
+            {key.leaves[place]: value for key, value in self._values.items()} if place >= 0 else {}
+        )
         if all(each is value for each in values):
             self.only = value
         if len(values) == size:
@@ -110,7 +116,7 @@ class Signatures(Generic[_V]):
         """JAX's cache was cleared."""
         self.complete, self.only = -1, None
         self._values.clear()
-        self._place = -1
+        self._way = None
 
     def _find_place(self) -> int:
         keys = list(self._values)
@@ -126,3 +132,21 @@ def _kind(leaf: Any) -> Hashable:
     if isinstance(leaf, jax.Array):
         return leaf.aval, leaf.sharding, leaf.committed
     return type(leaf), getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
+
+
+def _way_to(place: int, tree: Any) -> tuple[Any, ...] | None:
+    """How to get from a tree to a leaf by indices and attributes; None where that is not possible."""
+    path, _ = jax.tree_util.tree_flatten_with_path(tree)[0][place]
+    kinds = (jax.tree_util.SequenceKey, jax.tree_util.DictKey, jax.tree_util.GetAttrKey)
+    return path if all(isinstance(key, kinds) for key in path) else None
+
+
+def _follow(way: tuple[Any, ...], tree: Any) -> Any:
+    for key in way:
+        if isinstance(key, jax.tree_util.DictKey):
+            tree = tree[key.key]
+        elif isinstance(key, jax.tree_util.SequenceKey):
+            tree = tree[key.idx]
+        else:
+            tree = getattr(tree, key.name)
+    return tree

@@ -215,7 +215,11 @@ class NativeFunction:
         reader = AddressReader(CallForm(args, kwargs, result), len(devices))
         leaves = argument_leaves(args, kwargs, self._signatures.static, compiled.input_shardings)
         with self._lock:
-            program = self._program_of(executable, key)
+            program = self._program_of(executable)
+            if self._signatures.get(key) not in (None, program):  # JAX's cache was cleared
+                self._signatures.clear()
+                self._executables = {id(executable): (executable, program)}
+            self._signatures.add(key, program, self._cache_size(), args, kwargs)
         program.identify(Signature(lowered, compiled, arguments.paths, leaves), reader, devices)
         current = program.reader
         if program.is_decided or current is None:
@@ -225,17 +229,12 @@ class NativeFunction:
             before = current.arguments(args, kwargs)
         program.trail.append((current, before, current.results(result)))
 
-    def _program_of(self, executable: Any, key: SignatureKey) -> ObservedProgram:
+    def _program_of(self, executable: Any) -> ObservedProgram:
         _, program = self._executables.get(id(executable), (None, None))
-        if self._signatures.get(key) not in (None, program):  # JAX's cache was cleared
-            self._signatures.clear()
-            self._executables.clear()
-            program = None
         if program is None:
             program = self._runtime.program(self._name, self._mode, self._status)
             self._executables[id(executable)] = (executable, program)
             self._programs.append(program)
-        self._signatures.add(key, program, self._cache_size())
         return program
 
 

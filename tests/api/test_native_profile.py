@@ -206,7 +206,7 @@ def test_after_the_decision_calls_are_read_in_bursts() -> None:
     program = observed("two_gemm_hold")
     place = 2 << 20
     read = []
-    for number in range(400):
+    for number in range(900):
         if len(program.trail) >= program.limit:
             program.settle()
         reader = program.reader
@@ -214,10 +214,10 @@ def test_after_the_decision_calls_are_read_in_bursts() -> None:
         before = (place, 2 * place, 3 * place) if read[-1] else ()
         program.trail.append((reader, before, ((4 + number % 2) * place,) if read[-1] else ()))
     (profile,) = program.profiles()
-    assert profile.snapshot.executions == 400
+    assert profile.snapshot.executions == 900
     assert all(read[: 3 + 64])
-    for start in (67, 131, 195):
-        assert read[start : start + 64] == [False] * 48 + [True] * 16
+    for start in (67, 323, 579):
+        assert read[start : start + 256] == [False] * 240 + [True] * 16
     assert profile.compared == sum(read) - 3
     result = next(iter(executable_of("two_gemm_hold").result_allocations))
     # The first of a burst is compared with the last that was read, which lay at the same place here or not.

@@ -21,7 +21,7 @@ def jitted() -> Any:
 def add(signatures: Signatures[str], value: str, size: int, *args: Any, **kwargs: Any) -> None:
     key = signatures.key(args, kwargs)
     assert key is not None
-    signatures.add(key, value, size)
+    signatures.add(key, value, size, args, kwargs)
 
 
 def test_one_signature_needs_no_look(jitted: Any) -> None:
@@ -87,6 +87,23 @@ def test_the_place_that_differs_is_enough(jitted: Any) -> None:
         assert signatures.find(3, ((weights, jnp.ones(size)),), {}) == f"batch {size}"
     assert signatures.find(3, ((weights, jnp.ones(7)),), {}) is None
     assert signatures.find(3, (jnp.ones(7),), {}) is None
+
+
+class Pair:
+    def __init__(self, one: Any, other: Any) -> None:
+        self.one, self.other = one, other
+
+
+jax.tree_util.register_pytree_node(Pair, lambda p: ((p.one, p.other), None), lambda _, leaves: Pair(*leaves))
+
+
+@pytest.mark.parametrize("pack", [tuple, lambda pair: Pair(*pair), lambda pair: {"a": pair[1], "b": pair[0]}])
+def test_the_place_is_found_in_any_structure(jitted: Any, pack: Any) -> None:
+    signatures: Signatures[str] = Signatures(jitted)
+    for number, size in enumerate((8, 3), start=1):
+        add(signatures, f"batch {size}", number, pack((jnp.ones(2), jnp.ones(size))))
+    for size in (8, 3):
+        assert signatures.find(2, (pack((jnp.ones(2), jnp.ones(size))),), {}) == f"batch {size}"
 
 
 def test_a_call_that_jax_refuses_has_no_key(jitted: Any) -> None:
