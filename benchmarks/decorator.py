@@ -130,6 +130,30 @@ def measure_profiling(count: int, seconds: float) -> tuple[float, float]:
     return without, statistics.median(observed) - without
 
 
+def show_dispatch(size: int = 4096, products: int = 20) -> None:
+    """When a call returns whose result takes long: addresses are read without waiting for values."""
+
+    def function(x: Any) -> Any:
+        for _ in range(products):
+            x = x @ x
+        return x
+
+    call = command_buffer(jax.jit(function), update_mode="SKIP_PROFILED", runtime="xla")
+    given = jnp.zeros((size, size), jnp.bfloat16)
+    for _ in range(5):
+        jax.block_until_ready(call(given))
+    for name, each in (("undecorated", call.jitted), ("decorated", call)):
+        started = time.perf_counter()
+        result = each(given)
+        returned = time.perf_counter()
+        jax.block_until_ready(result)
+        ready = time.perf_counter()
+        print(
+            f"a long call, {name}: returned after {(returned - started) * 1e6:.0f} us, "
+            f"ready after {(ready - started) * 1e6:.0f} us"
+        )
+
+
 MEASURES = {
     "off": measure_off,
     "profiling": measure_profiling,
@@ -153,6 +177,8 @@ def main() -> int:
     if jax.default_backend() != "gpu":
         simulate_a_gpu()
     device = jax.devices()[0]
+    on_gpu = jax.default_backend() == "gpu"
+    show_dispatch(*((8192, 20) if on_gpu else (512, 8)))
     print(f"{device.device_kind}, jax {jax.__version__}; microseconds per call")
     print(
         f"{'phase':>10} {'buffers':>8} {'jit':>8} {'adds':>8} {'ratio':>6} {'per buffer':>11} {'budget':>8}"

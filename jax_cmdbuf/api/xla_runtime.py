@@ -22,6 +22,8 @@ from jax_cmdbuf.api.native_mode import NativeClient, UpdateModeStatus, native_cl
 from jax_cmdbuf.api.native_plan import ReadExecutable, Signature, argument_leaves
 from jax_cmdbuf.api.native_profile import COUNTED, ObservedProfile, ObservedProgram, XlaAllocator
 from jax_cmdbuf.api.native_signatures import SignatureKey, Signatures
+from jax_cmdbuf.api.probe import PROBE_LOG
+from jax_cmdbuf.api.probed_operands import ProbedOperand, probed_operands
 from jax_cmdbuf.api.signature import read_arguments
 from jax_cmdbuf.executable.executable import Executable
 from jax_cmdbuf.runtime.registry import ProfileRegistry
@@ -117,6 +119,11 @@ class XlaRuntime:
         self._bury()
         live = [program for programs in list(self._live.values()) for program in list(programs)]
         return (*self._finished, *(profile for program in live for profile in program.profiles()))
+
+    @staticmethod
+    def probed() -> tuple[ProbedOperand, ...]:
+        """Where XLA itself had the operands of probes, whatever was observed from outside."""
+        return probed_operands(PROBE_LOG.records())
 
     def snapshots(self) -> tuple[RemappingSnapshot, ...]:
         """All observed profiles, in the form that the simulated runtime has them."""
