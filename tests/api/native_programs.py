@@ -1,4 +1,4 @@
-"""GPU executables made up for functions that run on the CPU, to try the native runtime there."""
+"""The native runtime on a CPU: XLA runs the functions, and made-up executables stand for the GPU's."""
 
 from __future__ import annotations
 
@@ -6,12 +6,20 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
+from jax_cmdbuf.api.decorator import CommandBufferFunction, command_buffer
+from jax_cmdbuf.api.native_mode import NativeClient
+from jax_cmdbuf.api.native_profile import ObservedProfile
+from jax_cmdbuf.api.xla_runtime import XlaRuntime
 from jax_cmdbuf.executable.buffers import Access, BufferAllocation, BufferAllocationSlice, BufferUse
 from jax_cmdbuf.executable.executable import DeviceDescription, Executable, Output
 from jax_cmdbuf.executable.thunks import Thunk, ThunkKind
+from xla_flags.options import CommandBufferUpdateMode
 
 SIZE = 64
+PROFILED = CommandBufferUpdateMode.SKIP_PROFILED
+MODES = frozenset({"ALWAYS_UPDATE", "SKIP_TEMP", "SKIP_PROFILED"})
 
 
 def pretend(compiled: Any, aliased: Sequence[tuple[int, int]] = ()) -> Executable:
@@ -57,3 +65,31 @@ def pretend(compiled: Any, aliased: Sequence[tuple[int, int]] = ()) -> Executabl
         device=DeviceDescription("pretended", (12, 9, 0), (12, 9, 0), (12, 9, 0)),
         outputs=tuple(outputs),
     )
+
+
+def native_runtime(vmm: bool = False) -> XlaRuntime:
+    """One whose process has SKIP_PROFILED; not ``vmm``: any address will do, as a CPU's lie anywhere."""
+    runtime = XlaRuntime(NativeClient("gpu", "test", MODES, PROFILED, "vmm"), pretend)
+    runtime._allocator._is_vmm = vmm
+    return runtime
+
+
+def decorated(function: Any, mode: str = "SKIP_PROFILED", **options: Any) -> CommandBufferFunction[..., Any]:
+    """A decorated function that has not been called."""
+    return command_buffer(function, update_mode=mode, **options)
+
+
+def attach(runtime: XlaRuntime, function: Any, **options: Any) -> Any:
+    """What a decorated function calls under ``runtime``."""
+    return runtime.attach(decorated(function, **options))
+
+
+def only(runtime: XlaRuntime) -> ObservedProfile:
+    """The one profile there is."""
+    (profile,) = runtime.observed()
+    return profile
+
+
+def x(size: int = 4) -> jax.Array:
+    """A new array: 0, 1, 2..."""
+    return jnp.arange(size, dtype=jnp.float32)

@@ -1,4 +1,4 @@
-"""The native runtime on the CPU: XLA runs the function, and a made-up executable stands for the GPU's."""
+"""Functions of the native runtime: their modes, their lives, and the decorator in front of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import gc
 import logging
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -18,44 +18,14 @@ import pytest
 from jax_cmdbuf.api.decorator import CommandBufferFunction, command_buffer
 from jax_cmdbuf.api.flag_guard import UPDATE_MODE_FLAG
 from jax_cmdbuf.api.native_mode import NativeClient
-from jax_cmdbuf.api.native_profile import ObservedProfile
-from jax_cmdbuf.api.xla_runtime import NativeFunction, XlaRuntime, xla_runtime
-from tests.api.native_programs import pretend
+from jax_cmdbuf.api.xla_runtime import XlaRuntime, set_xla_runtime, xla_runtime
+from tests.api.native_programs import MODES, attach, decorated, native_runtime, only, pretend, x
 from xla_flags.options import CommandBufferUpdateMode
-
-ALWAYS, PROFILED = (CommandBufferUpdateMode(name) for name in ("ALWAYS_UPDATE", "SKIP_PROFILED"))
-MODES = frozenset({"ALWAYS_UPDATE", "SKIP_TEMP", "SKIP_PROFILED"})
-
-
-def runtime_with(
-    process: CommandBufferUpdateMode = PROFILED, read: Callable[[Any], Any] = pretend
-) -> XlaRuntime:
-    return XlaRuntime(NativeClient("gpu", "test", MODES, process, "vmm"), read)
 
 
 @pytest.fixture
 def runtime() -> XlaRuntime:
-    runtime = runtime_with()
-    # A CPU's buffers lie anywhere.
-    runtime._allocator._is_vmm = False
-    return runtime
-
-
-def decorated(function: Any, mode: str = "SKIP_PROFILED", **options: Any) -> CommandBufferFunction[..., Any]:
-    return command_buffer(function, update_mode=mode, **options)
-
-
-def attach(runtime: XlaRuntime, function: Any, **options: Any) -> Any:
-    return runtime.attach(decorated(function, **options))
-
-
-def only(runtime: XlaRuntime) -> ObservedProfile:
-    (profile,) = runtime.observed()
-    return profile
-
-
-def x(size: int = 4) -> jax.Array:
-    return jnp.arange(size, dtype=jnp.float32)
+    return native_runtime()
 
 
 def step(state: Any, batch: Any) -> Any:
@@ -90,30 +60,9 @@ def test_a_loop_is_profiled_like_xla_does(runtime: XlaRuntime) -> None:
     assert runtime.registry.export_json().count('"phase": "active"') == 1
 
 
-def test_what_jit_does_stays(runtime: XlaRuntime) -> None:
-    def function(a, scale, *, how, b=None):
-        return a * scale if how == "mul" else a + scale, b
-
-    jitted = jax.jit(function, static_argnums=1, static_argnames="how", donate_argnums=0)
-    call = attach(runtime, jitted)
-    assert isinstance(call.__self__, NativeFunction)
-    for number in range(5):
-        given = x()
-        result, none = call(given, 3, how="mul")
-        assert given.is_deleted()
-        assert none is None
-        np.testing.assert_array_equal(result, [0, 3, 6, 9])
-        kept, also = call(x(), 3, how="add", b=np.float32(number))
-        np.testing.assert_array_equal(kept, [3, 4, 5, 6])
-        assert also == number
-        assert call(2, 3, how="mul")[0].weak_type
-    assert jitted._cache_size() == 3  # the same function, its compilations and nothing else
-    assert sorted(profile.snapshot.executions for profile in runtime.observed()) == [5, 5, 5]
-
-
 @pytest.mark.parametrize("observe", [True, False])
 def test_xlas_mode_is_a_compiler_option_of_the_function(observe: bool) -> None:
-    runtime = runtime_with()
+    runtime = native_runtime(vmm=True)
     function = decorated(jax.jit(lambda a: jnp.sin(a) * 2, donate_argnums=0), mode="ALWAYS_UPDATE")
     call = runtime.attach(function, observe)
     assert runtime.status(function).is_effective
@@ -140,7 +89,9 @@ def test_the_process_s_mode_leaves_the_function_alone(runtime: XlaRuntime) -> No
 
 
 def test_a_mode_without_effect_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    runtime = XlaRuntime(NativeClient("gpu", "test", MODES, ALWAYS, "default"), pretend)
+    runtime = XlaRuntime(
+        NativeClient("gpu", "test", MODES, CommandBufferUpdateMode.ALWAYS_UPDATE, "default"), pretend
+    )
     for _ in range(3):
         function = decorated(lambda a: a)
         call = runtime.attach(function)
@@ -149,93 +100,6 @@ def test_a_mode_without_effect_is_said_once(caplog: pytest.LogCaptureFixture) ->
     assert "SKIP_PROFILED requested, ALWAYS_UPDATE effective" in caplog.messages[0]
     assert runtime.status(function).effective == "ALWAYS_UPDATE"
     assert all(profile.update_mode == runtime.status(function) for profile in runtime.observed())
-
-
-def test_each_executable_has_its_profile(runtime: XlaRuntime) -> None:
-    call = attach(runtime, lambda a, b: a + b.sum())
-    weight = x()
-    for _ in range(5):
-        for size in (2, 3, 3):
-            call(weight, x(size))
-    executions = sorted((p.snapshot.executions, p.snapshot.phase) for p in runtime.observed())
-    assert executions == [(5, "active"), (10, "active")]
-
-
-def test_host_values_share_the_executable_with_arrays(runtime: XlaRuntime) -> None:
-    call = attach(runtime, lambda a: a + 1)
-    state: Any = np.zeros(4, np.float32)
-    for _ in range(6):
-        state = call(state)
-    profile = only(runtime)
-    assert profile.snapshot.executions == 6
-    assert call.__self__._signatures.only is not None
-    (argument,) = (each for each in profile.snapshot.allocations if each.path == "a")
-    assert argument.reason == "it was never observed"  # not the first time
-
-
-def test_clearing_jaxs_cache_begins_anew(runtime: XlaRuntime) -> None:
-    function = jax.jit(lambda a: a + 1)
-    call = attach(runtime, function)
-    for _ in range(5):
-        call(x())
-    function.clear_cache()
-    for _ in range(2):
-        call(x())
-    assert [profile.snapshot.executions for profile in runtime.observed()] == [5, 2]
-    assert len(call.__self__._executables) == 1
-
-
-def test_jit_switched_off_is_no_execution(runtime: XlaRuntime) -> None:
-    call = attach(runtime, lambda a: a + 1)
-    call(x())
-    with jax.disable_jit():
-        call(x())
-    assert only(runtime).snapshot.executions == 1
-
-
-def test_errors_are_the_users(runtime: XlaRuntime) -> None:
-    @functools.partial(attach, runtime)
-    def function(a, n):
-        if n.shape == (7,):
-            raise KeyboardInterrupt
-        return a + jax.pure_callback(fail_if_negative, jax.ShapeDtypeStruct((), jnp.float32), n)
-
-    def fail_if_negative(n: Any) -> Any:
-        if n < 0:
-            raise RuntimeError("negative")
-        return np.float32(n)
-
-    good, bad = jnp.float32(1), jnp.float32(-1)
-    for number in range(6):
-        jax.block_until_ready(function(x(), good))
-        with pytest.raises((jax.errors.JaxRuntimeError, ValueError), match="negative"):
-            jax.block_until_ready(function(x(), bad))
-        with pytest.raises(TypeError):
-            function(x())
-        with pytest.raises(TypeError):
-            function("text", good)
-        with pytest.raises(ValueError, match="Comparator"):
-            function({1: x(), "a": x()}, good)
-        with pytest.raises(KeyboardInterrupt):
-            function(x(), jnp.ones(7))
-        deleted = x()
-        deleted.delete()
-        with pytest.raises((RuntimeError, ValueError), match="deleted"):
-            function(deleted, good)
-        assert only(runtime).snapshot.failures >= number
-    assert only(runtime).snapshot.phase == "active"
-
-
-def test_no_array_outlives_its_user(runtime: XlaRuntime) -> None:
-    call = attach(runtime, lambda a, b: (a + b, b * 2))
-    for _ in range(5):
-        given, result = [x(), x()], None
-        result = call(*given)
-        seen = [weakref.ref(each) for each in (*given, *result)]
-        given.clear()
-        del result
-        gc.collect()
-        assert [each() for each in seen] == [None] * 4
 
 
 def test_a_function_that_dies_leaves_its_report_only(runtime: XlaRuntime) -> None:
@@ -286,46 +150,54 @@ def test_functions_may_die_while_they_run(runtime: XlaRuntime) -> None:
     assert sum(profile.snapshot.executions for profile in profiles) == 4 * 20 * 4
 
 
-def test_a_hundred_threads(runtime: XlaRuntime) -> None:
-    functions = [attach(runtime, lambda a, b, k=k: a * k + b.sum()) for k in range(3)]
-    ready = threading.Barrier(100)
-    wrong: list[Any] = []
+@pytest.fixture
+def installed(runtime: XlaRuntime) -> Iterator[XlaRuntime]:
+    set_xla_runtime(runtime)
+    yield runtime
+    set_xla_runtime(None)
 
-    def work(number: int) -> None:
+
+def test_the_decorator_hands_its_calls_over_at_the_first(installed: XlaRuntime) -> None:
+    function = decorated(lambda a: a + 1, runtime="xla")
+    ready = threading.Barrier(50)
+    results: list[Any] = []
+
+    def work() -> None:
         ready.wait()
-        for turn in range(30):
-            k, size = turn % 3, 2 + (number + turn) % 2
-            result = functions[k](x(), x(size))
-            if not np.array_equal(result, np.arange(4) * k + sum(range(size))):
-                wrong.append((number, turn))
+        results.append(function(x()).tolist())
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(100)]
+    threads = [threading.Thread(target=work) for _ in range(50)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert not wrong
-    profiles = runtime.observed()
-    assert len(profiles) == 6
-    assert {profile.snapshot.phase for profile in profiles} == {"active"}
-    assert sum(profile.snapshot.executions for profile in profiles) == 3000
+    assert results == [[1, 2, 3, 4]] * 50
+    assert only(installed).snapshot.executions == 50
+    assert function.update_mode_status.is_effective
+    assert function.lower(x()).as_text().startswith("module @jit__lambda")
+    assert isinstance(function, CommandBufferFunction)
 
 
-def test_a_finalizer_may_call_the_function(runtime: XlaRuntime) -> None:
-    call = attach(runtime, lambda a: a + 1)
+def test_a_method_is_decorated_like_a_function(installed: XlaRuntime) -> None:
+    class Model:
+        factor = 3
 
-    class Caller:
-        def __init__(self) -> None:
-            self.itself = self
+        @functools.partial(command_buffer, runtime="xla", static_argnums=0)
+        def apply(self, a: Any) -> Any:
+            return a * self.factor
 
-        def __del__(self) -> None:
-            call(np.float32(1))
+    model = Model()
+    for _ in range(3):
+        assert model.apply(x()).tolist() == [0, 3, 6, 9]
+    assert Model.apply(model, 2) == 6
+    assert [profile.snapshot.executions for profile in installed.observed()] == [3, 1]
 
-    for _ in range(200):
-        Caller()
-        call(np.float32(1))
-    gc.collect()
-    assert only(runtime).snapshot.executions == 400
+
+def test_unobserved_functions_are_called_directly(installed: XlaRuntime) -> None:
+    function = decorated(lambda a: a + 1, runtime="xla", observe=False)
+    assert function(1) == 2
+    assert function._native is function.jitted
+    assert installed.observed() == ()
 
 
 def test_what_jax_jit_did_not_make_is_called_as_it_is(
@@ -356,39 +228,3 @@ def test_on_a_cpu_there_is_nothing_to_profile(caplog: pytest.LogCaptureFixture) 
     assert profile.problem
     assert len(caplog.messages) == 2
     assert xla_runtime() is xla_runtime()
-
-
-def test_each_device_of_a_sharded_function_has_a_profile(run_python: Any) -> None:
-    code = """
-import jax, jax.numpy as jnp, numpy as np
-from jax.sharding import NamedSharding, PartitionSpec as P
-from jax_cmdbuf.api.decorator import command_buffer
-from jax_cmdbuf.api.native_mode import NativeClient
-from jax_cmdbuf.api.xla_runtime import XlaRuntime
-from tests.api.native_programs import pretend
-from xla_flags.options import CommandBufferUpdateMode
-
-mode = CommandBufferUpdateMode.SKIP_PROFILED
-runtime = XlaRuntime(NativeClient("gpu", "test", frozenset({"SKIP_PROFILED"}), mode, "vmm"), pretend)
-runtime._allocator._is_vmm = False
-mesh = jax.make_mesh((4,), ("x",))
-batch = jax.device_put(jnp.arange(8.0), NamedSharding(mesh, P("x")))
-weight = jax.device_put(jnp.arange(3.0), NamedSharding(mesh, P()))
-scale = jnp.ones(())  # on one device; JAX copies it to the others
-function = jax.jit(lambda w, b, s: (w + b.sum() * s, b * 2))
-call = runtime.attach(command_buffer(function, update_mode="SKIP_PROFILED"))
-held = []
-for _ in range(6):
-    held.append(call(weight, batch, scale))
-    np.testing.assert_array_equal(held[-1][0], function(weight, batch, scale)[0])
-profiles = runtime.observed()
-assert [profile.snapshot.device for profile in profiles] == [0, 1, 2, 3]
-for profile in profiles:
-    states = {each.path: (each.state, each.reason) for each in profile.snapshot.allocations}
-    assert states["w"][0] == states["b"][0] == "remapped", states
-    assert states["s"] == ("rejected", "it was never observed"), states
-    assert states["result[0]"][0] == states["result[1]"][0] == "rejected", states
-assert [profile.compared for profile in profiles] == [3, 0, 0, 0]
-"""
-    done = run_python(code, XLA_FLAGS="--xla_force_host_platform_device_count=4")
-    assert done.returncode == 0, done.stderr
