@@ -6,6 +6,7 @@ Invariant: a reader is immutable; what it cannot read is None, which equals no a
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter, methodcaller
 from typing import Any
@@ -81,9 +82,13 @@ class AddressReader:
         """
         self.devices = devices
         self._form = form = form or CallForm()
-        read = _shards_reader(devices) if form.is_sharded or devices > 1 else _plain_reader(form.address)
-        self.arguments = _of_arguments(read, _picker(arguments), form.are_arguments_leaves)
-        self.results = _of_result(read, _picker(results), form.is_result_leaf)
+        if form.is_sharded or devices > 1:
+            read = functools.partial(_read_shards, devices)
+            self.arguments = _arguments_reader(read, _picker(arguments))
+            self.results = _results_reader(read, _picker(results))
+        else:
+            self.arguments = _plain_arguments(form, arguments)
+            self.results = _plain_results(form, results)
 
     def narrowed(self, arguments: Sequence[int] | None, results: Sequence[int] | None) -> AddressReader:
         """A reader of fewer leaves, and of the first device only."""
@@ -95,25 +100,63 @@ _Pick = Callable[[Sequence[Any]], Sequence[Any]]
 _ReadArguments = Callable[[tuple[Any, ...], dict[str, Any]], Addresses]
 
 
-# Each of these functions is called once in a call, so that every frame counts: the forms are spelled out.
+# The functions made here are called in every call that is read; for one device, where a frame of Python's
+# counts, they are spelled out.
 
 
-def _of_arguments(read: _Read, pick: _Pick | None, are_leaves: bool) -> _ReadArguments:
+def _plain_arguments(form: CallForm, positions: Sequence[int] | None) -> _ReadArguments:
+    address, are_leaves, pick = form.address, form.are_arguments_leaves, _picker(positions)
+    if pick is not None:
+        return _arguments_reader(functools.partial(_read_plain, address), pick)
+
+    def read(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Addresses:
+        try:
+            return tuple(map(address, args if are_leaves else _flatten((args, kwargs))[0]))
+        except UNREADABLE:
+            return _one_by_one(_flatten((args, kwargs))[0], 1)
+
+    return read
+
+
+def _plain_results(form: CallForm, positions: Sequence[int] | None) -> Callable[[Any], Addresses]:
+    address, is_leaf, pick = form.address, form.is_result_leaf, _picker(positions)
+    if pick is not None:
+        return _results_reader(functools.partial(_read_plain, address), pick)
+
+    def read(result: Any) -> Addresses:
+        try:
+            return (address(result),) if is_leaf else tuple(map(address, _flatten(result)[0]))
+        except UNREADABLE:
+            return _one_by_one(_flatten(result)[0], 1)
+
+    return read
+
+
+def _arguments_reader(read: _Read, pick: _Pick | None) -> _ReadArguments:
     if pick is None:
-        if are_leaves:
-            return lambda args, kwargs: read(args)
         return lambda args, kwargs: read(_flatten((args, kwargs))[0])
-    if are_leaves:
-        return lambda args, kwargs: read(pick(args))
     return lambda args, kwargs: read(pick(_flatten((args, kwargs))[0]))
 
 
-def _of_result(read: _Read, pick: _Pick | None, is_leaf: bool) -> Callable[[Any], Addresses]:
-    if is_leaf:
-        return (lambda result: read((result,))) if pick is None else (lambda result: read(pick((result,))))
+def _results_reader(read: _Read, pick: _Pick | None) -> Callable[[Any], Addresses]:
     if pick is None:
         return lambda result: read(_flatten(result)[0])
     return lambda result: read(pick(_flatten(result)[0]))
+
+
+def _read_plain(address: _Address, leaves: Sequence[Any]) -> Addresses:
+    try:
+        return tuple(map(address, leaves))
+    except UNREADABLE:
+        return _one_by_one(leaves, 1)
+
+
+def _read_shards(devices: int, leaves: Sequence[Any]) -> Addresses:
+    try:
+        shards = [_jax.shards_of(leaf) for leaf in leaves]
+        return tuple([parts[device].unsafe_buffer_pointer() for device in range(devices) for parts in shards])
+    except UNREADABLE:
+        return _one_by_one(leaves, devices)
 
 
 def _picker(positions: Sequence[int] | None) -> _Pick | None:
@@ -125,29 +168,6 @@ def _picker(positions: Sequence[int] | None) -> _Pick | None:
         return itemgetter(*positions)
     only = positions[0]
     return lambda leaves: (leaves[only],)
-
-
-def _plain_reader(address: _Address) -> _Read:
-    def read(leaves: Sequence[Any]) -> Addresses:
-        try:
-            return tuple(map(address, leaves))
-        except UNREADABLE:
-            return _one_by_one(leaves, 1)
-
-    return read
-
-
-def _shards_reader(devices: int) -> _Read:
-    def read(leaves: Sequence[Any]) -> Addresses:
-        try:
-            shards = [_jax.shards_of(leaf) for leaf in leaves]
-            return tuple(
-                [parts[device].unsafe_buffer_pointer() for device in range(devices) for parts in shards]
-            )
-        except UNREADABLE:
-            return _one_by_one(leaves, devices)
-
-    return read
 
 
 def _one_by_one(leaves: Sequence[Any], devices: int) -> Addresses:
