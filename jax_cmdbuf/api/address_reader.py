@@ -18,7 +18,7 @@ from jax_cmdbuf import _jax
 __all__ = ["UNREADABLE", "AddressReader", "Addresses", "CallForm"]
 
 # Per leaf; of several devices: all leaves of the first one, then of the second...
-Addresses = tuple[int | None, ...]
+Addresses = list[int | None]
 
 # What reading a host value, a deleted array, a tracer or an array without such a shard raises.
 UNREADABLE = (AttributeError, TypeError, ValueError, RuntimeError, IndexError)
@@ -111,7 +111,7 @@ def _plain_arguments(form: CallForm, positions: Sequence[int] | None) -> _ReadAr
 
     def read(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Addresses:
         try:
-            return tuple(map(address, args if are_leaves else _flatten((args, kwargs))[0]))
+            return [address(leaf) for leaf in (args if are_leaves else _flatten((args, kwargs))[0])]
         except UNREADABLE:
             return _one_by_one(_flatten((args, kwargs))[0], 1)
 
@@ -125,7 +125,7 @@ def _plain_results(form: CallForm, positions: Sequence[int] | None) -> Callable[
 
     def read(result: Any) -> Addresses:
         try:
-            return (address(result),) if is_leaf else tuple(map(address, _flatten(result)[0]))
+            return [address(result)] if is_leaf else [address(leaf) for leaf in _flatten(result)[0]]
         except UNREADABLE:
             return _one_by_one(_flatten(result)[0], 1)
 
@@ -146,7 +146,7 @@ def _results_reader(read: _Read, pick: _Pick | None) -> Callable[[Any], Addresse
 
 def _read_plain(address: _Address, leaves: Sequence[Any]) -> Addresses:
     try:
-        return tuple(map(address, leaves))
+        return [address(leaf) for leaf in leaves]
     except UNREADABLE:
         return _one_by_one(leaves, 1)
 
@@ -154,7 +154,7 @@ def _read_plain(address: _Address, leaves: Sequence[Any]) -> Addresses:
 def _read_shards(devices: int, leaves: Sequence[Any]) -> Addresses:
     try:
         shards = [_jax.shards_of(leaf) for leaf in leaves]
-        return tuple([parts[device].unsafe_buffer_pointer() for device in range(devices) for parts in shards])
+        return [parts[device].unsafe_buffer_pointer() for device in range(devices) for parts in shards]
     except UNREADABLE:
         return _one_by_one(leaves, devices)
 
@@ -171,7 +171,7 @@ def _picker(positions: Sequence[int] | None) -> _Pick | None:
 
 
 def _one_by_one(leaves: Sequence[Any], devices: int) -> Addresses:
-    return tuple([_try(leaf, device) for device in range(devices) for leaf in leaves])
+    return [_try(leaf, device) for device in range(devices) for leaf in leaves]
 
 
 def _try(leaf: Any, device: int) -> int | None:

@@ -22,6 +22,9 @@ from jax_cmdbuf.api.signature import read_arguments
 
 __all__ = ["NativeFunction"]
 
+# Read of a call whose addresses nobody wants.
+_NOTHING: Addresses = []
+
 
 class NativeFunction:
     """A jitted function whose calls are observed.
@@ -65,7 +68,7 @@ class NativeFunction:
         if len(trail) >= program.limit:
             program.settle()
         reader = program.reader
-        before: Addresses | None = ()
+        before: Addresses | None = _NOTHING
         if reader is not None:
             try:
                 before = reader.arguments(args, kwargs)

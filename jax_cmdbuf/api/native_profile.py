@@ -87,7 +87,7 @@ class XlaAllocator:
 
 # What read a call, and where its arrays were: before it the arguments, after it the result.
 _Seen = tuple[AddressReader | None, Addresses, Addresses]
-COUNTED: _Seen = (None, (), ())
+COUNTED: _Seen = (None, [], [])
 """Of a call whose addresses nobody read."""
 
 
@@ -125,7 +125,7 @@ class ObservedProgram:
         self._plan: NativePlan | None = None
         self._remappings: tuple[Remapping, ...] = ()
         self._fed = 0
-        self._last: tuple[Addresses, Addresses] = ((), ())
+        self._last: tuple[Addresses, Addresses] = ([], [])
         self._moves: tuple[list[int], list[int]] = ([], [])
         self._settled = self._compared = 0
         self._careful = AddressReader()
@@ -262,7 +262,7 @@ class ObservedProgram:
             # Not to choose is quicker than to choose all.
             are_all = leaves == [*range(len(addresses) // len(self._devices))]
             chosen.append(None if are_all else leaves)
-            read.append(tuple(self._address(last, each, 0) for each in rows))
+            read.append([self._address(last, each, 0) for each in rows])
         self._last = (read[0], read[1])
         self._moves = ([0] * len(read[0]), [0] * len(read[1]))
         self.reader = self._careful = self._careful.narrowed(chosen[0], chosen[1])

@@ -16,8 +16,8 @@ def arrays(count: int) -> list[jax.Array]:
     return [jnp.full(4, number, jnp.float32) for number in range(count)]
 
 
-def addresses(*values: Any) -> tuple[int, ...]:
-    return tuple(value.unsafe_buffer_pointer() for value in values)
+def addresses(*values: Any) -> list[int]:
+    return [value.unsafe_buffer_pointer() for value in values]
 
 
 def test_all_leaves_are_read_in_the_order_of_jax() -> None:
@@ -51,7 +51,7 @@ def test_what_has_no_address_is_none() -> None:
     a, deleted = arrays(2)
     deleted.delete()
     args = (a, np.ones(3), 2.0, deleted)
-    assert AddressReader(CallForm((a, a, a, a))).arguments(args, {}) == (*addresses(a), None, None, None)
+    assert AddressReader(CallForm((a, a, a, a))).arguments(args, {}) == [*addresses(a), None, None, None]
 
 
 def test_random_keys_have_the_address_of_their_bits() -> None:
@@ -85,18 +85,18 @@ from jax_cmdbuf.api.address_reader import AddressReader, CallForm
 sharding = jax.sharding.NamedSharding(jax.make_mesh((4,), ("x",)), jax.sharding.PartitionSpec("x"))
 a, b = jax.device_put((jnp.zeros(8), jnp.ones(8)), sharding)
 shards = [[shard.data.unsafe_buffer_pointer() for shard in each.addressable_shards] for each in (a, b)]
-expected = tuple(row[device] for device in range(4) for row in shards)
+expected = [row[device] for device in range(4) for row in shards]
 reader = AddressReader(CallForm((a, b), {}, [b]), devices=4)
 assert reader.arguments((a, b), {}) == expected
 same = jax.device_put(jnp.ones(3), jax.sharding.NamedSharding(sharding.mesh, jax.sharding.PartitionSpec()))
 copies = [shard.data.unsafe_buffer_pointer() for shard in same.addressable_shards]
 assert len(set(copies)) == 4
-assert reader.results([same]) == tuple(copies)
+assert reader.results([same]) == copies
 alone = jnp.ones(3)
-assert reader.arguments((a, alone), {})[:4:2] == (shards[0][0], shards[0][1])
+assert reader.arguments((a, alone), {})[:4:2] == [shards[0][0], shards[0][1]]
 assert reader.arguments((a, alone), {})[3] is None
-assert reader.narrowed((1,), (0,)).arguments((a, b), {}) == (shards[1][0],)
-assert reader.results([b]) == tuple(shards[1])
+assert reader.narrowed((1,), (0,)).arguments((a, b), {}) == [shards[1][0]]
+assert reader.results([b]) == shards[1]
 """
     done = run_python(code, XLA_FLAGS="--xla_force_host_platform_device_count=4")
     assert done.returncode == 0, done.stderr

@@ -71,7 +71,7 @@ def call(
     if error:
         program.failed()
     else:
-        program.trail.append((program.reader, tuple(arguments), tuple(results)))
+        program.trail.append((program.reader, [*arguments], [*results]))
 
 
 def snapshot_of(program: ObservedProgram) -> RemappingSnapshot:
@@ -89,7 +89,7 @@ def test_the_observed_profile_is_xlas_own_where_that_is_recorded(name: str) -> N
         results = execution["output_addresses"]
         if program.is_decided and results is not None:
             # After the transition only the tracked leaves are read; moves are tested elsewhere.
-            program.trail.append((AddressReader(), (), ()))
+            program.trail.append((AddressReader(), [], []))
         else:
             call(program, execution["input_addresses"], results or [], execution["error"])
         steps.append([event for event in execution["events"] if event["kind"] == "profile_step"])
@@ -211,8 +211,8 @@ def test_after_the_decision_calls_are_read_in_bursts() -> None:
             program.settle()
         reader = program.reader
         read.append(reader is not None)
-        before = (place, 2 * place, 3 * place) if read[-1] else ()
-        program.trail.append((reader, before, ((4 + number % 2) * place,) if read[-1] else ()))
+        before = [place, 2 * place, 3 * place] if read[-1] else []
+        program.trail.append((reader, before, [(4 + number % 2) * place] if read[-1] else []))
     (profile,) = program.profiles()
     assert profile.snapshot.executions == 900
     assert all(read[: 3 + 64])
