@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import jax
@@ -32,16 +33,23 @@ def normal(seed: int, *shape: int) -> jax.Array:
     return jax.random.normal(jax.random.key(seed), shape) * 0.05
 
 
-WEIGHTS = [normal(seed, 128, 128) for seed in range(6)]
-INPUTS = [normal(100 + seed, 128, 128) for seed in range(4)]
+# Made at first use: whoever only wants the loops' names must not start JAX's backends.
+@cache
+def weights() -> list[jax.Array]:
+    return [normal(seed, 128, 128) for seed in range(6)]
+
+
+@cache
+def inputs() -> list[jax.Array]:
+    return [normal(100 + seed, 128, 128) for seed in range(4)]
 
 
 def gemms(a, b, c):
     return (a @ b) @ c
 
 
-def layers(weights, h):
-    for weight in weights:
+def layers(matrices, h):
+    for weight in matrices:
         h = jnp.tanh(h @ weight)
     return h
 
@@ -62,21 +70,21 @@ def training(i: int, state: State) -> tuple[Any, ...]:
     if "result" in state:
         p, m, _ = state.pop("result")
     else:
-        p, m = [weight + 0 for weight in WEIGHTS], [jnp.zeros_like(weight) for weight in WEIGHTS]
-    return p, m, INPUTS[0]
+        p, m = [weight + 0 for weight in weights()], [jnp.zeros_like(weight) for weight in weights()]
+    return p, m, inputs()[0]
 
 
-LOOPS["probed"] = probed, lambda i, s: (INPUTS[0], WEIGHTS[0], WEIGHTS[1]), (), False
-LOOPS["stable"] = gemms, lambda i, s: (INPUTS[0], WEIGHTS[0], WEIGHTS[1]), (), False
-LOOPS["held"] = layers, lambda i, s: (WEIGHTS, INPUTS[0]), (), True
-LOOPS["rotating"] = layers, lambda i, s: (WEIGHTS, INPUTS[i % 3]), (), True
-LOOPS["changing_in_profile"] = layers, lambda i, s: (WEIGHTS, INPUTS[i >= 2]), (), False
-LOOPS["changing_later"] = layers, lambda i, s: (WEIGHTS, INPUTS[i >= 5]), (), False
-LOOPS["feedback"] = layers, lambda i, s: (WEIGHTS, s.get("result", INPUTS[0])), (), True
-LOOPS["feedback_donated"] = layers, lambda i, s: (WEIGHTS, s.pop("result", INPUTS[0] + 0)), (1,), True
-LOOPS["shared"] = gemms, lambda i, s: (INPUTS[0], INPUTS[0], WEIGHTS[1]), (), False
+LOOPS["probed"] = probed, lambda i, s: (inputs()[0], weights()[0], weights()[1]), (), False
+LOOPS["stable"] = gemms, lambda i, s: (inputs()[0], weights()[0], weights()[1]), (), False
+LOOPS["held"] = layers, lambda i, s: (weights(), inputs()[0]), (), True
+LOOPS["rotating"] = layers, lambda i, s: (weights(), inputs()[i % 3]), (), True
+LOOPS["changing_in_profile"] = layers, lambda i, s: (weights(), inputs()[i >= 2]), (), False
+LOOPS["changing_later"] = layers, lambda i, s: (weights(), inputs()[i >= 5]), (), False
+LOOPS["feedback"] = layers, lambda i, s: (weights(), s.get("result", inputs()[0])), (), True
+LOOPS["feedback_donated"] = layers, lambda i, s: (weights(), s.pop("result", inputs()[0] + 0)), (1,), True
+LOOPS["shared"] = gemms, lambda i, s: (inputs()[0], inputs()[0], weights()[1]), (), False
 LOOPS["training"] = train, training, (0, 1), True
-LOOPS["host_batch"] = gemms, lambda i, s: (np.asarray(INPUTS[0]), WEIGHTS[0], WEIGHTS[1]), (), False
+LOOPS["host_batch"] = gemms, lambda i, s: (np.asarray(inputs()[0]), weights()[0], weights()[1]), (), False
 
 
 def named(function: Callable[..., Any], name: str) -> Callable[..., Any]:
