@@ -20,11 +20,12 @@ from jax_cmdbuf.events import (
     UpdateBegin,
     UpdateDone,
 )
+from jax_cmdbuf.runtime.gpu_executable import GpuExecutable
 from jax_cmdbuf.runtime.policy import AllocationRole
 from jax_cmdbuf.runtime.remapping import Program
 from jax_cmdbuf.runtime.replay import Replay, ReplayedExecution
 
-__all__ = ["CellState", "Column", "Row", "Timeline", "make_timeline"]
+__all__ = ["CellState", "Column", "Row", "Timeline", "make_column", "make_rows", "make_timeline"]
 
 
 class CellState(Enum):
@@ -100,18 +101,22 @@ class Timeline:
 
 def make_timeline(replay: Replay) -> Timeline:
     """Folds a replay into a table of the allocations that its command buffers use."""
-    program = replay.loaded.program
     executions = replay.executions
-    rows = tuple(
-        _row(program, verdict.allocation, executions)
-        for verdict in program.classification.verdicts
-        if verdict.allocation in replay.loaded.command_buffer_allocations
-    )
     return Timeline(
         replay.scenario.name,
-        program.classification.mode.name,
-        rows,
-        tuple(_column(execution.events) for execution in executions),
+        replay.loaded.program.classification.mode.name,
+        make_rows(replay.loaded, executions),
+        tuple(make_column(execution.events) for execution in executions),
+    )
+
+
+def make_rows(loaded: GpuExecutable, executions: Sequence[ReplayedExecution]) -> tuple[Row, ...]:
+    """The rows of a program's executions, oldest first, on one device."""
+    program = loaded.program
+    return tuple(
+        _row(program, verdict.allocation, executions)
+        for verdict in program.classification.verdicts
+        if verdict.allocation in loaded.command_buffer_allocations
     )
 
 
@@ -154,7 +159,8 @@ def _cells(role: AllocationRole, index: int, executions: Iterable[ReplayedExecut
             yield CellState.MOVED if moved else CellState.SAME
 
 
-def _column(events: Iterable[Event]) -> Column:
+def make_column(events: Iterable[Event]) -> Column:
+    """What command buffers did in the execution that told these events."""
     fallbacks = recorded = updated = skipped = submitted = depth = 0
     transition = error = ""
     pending: list[tuple[int, int]] = []
