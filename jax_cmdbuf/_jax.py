@@ -15,10 +15,12 @@ from jax_cmdbuf.errors import MissingDependencyError
 
 __all__ = [
     "allow_ffi_effect_everywhere",
+    "backends_started",
     "cache_size_of",
     "compile_stablehlo",
     "compiler_options_of",
     "disable_jit_switch",
+    "distributed_process",
     "hlo_text_to_proto",
     "jit_with_options",
     "kept_arguments",
@@ -135,6 +137,20 @@ def trace_context_reader() -> Callable[[], Hashable]:
     """A function that gives the settings of this thread that make jitted functions compile anew."""
     reader: Callable[[], Hashable] = _private("jax._src.config", "trace_context")
     return reader
+
+
+def backends_started() -> bool:
+    """Whether JAX has started its backends; asking starts none."""
+    started: bool = _private("jax._src.xla_bridge", "backends_are_initialized")()
+    return started
+
+
+def distributed_process() -> tuple[int, int]:
+    """(index, count) of this process under ``jax.distributed``, (0, 1) without; asking starts no backend."""
+    state = _private("jax._src.distributed", "global_state")
+    if state.client is None:
+        return 0, 1
+    return int(state.process_id), int(state.num_processes)
 
 
 def disable_jit_switch() -> Any:

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -67,3 +70,16 @@ def test_settings_that_compile_anew_are_read() -> None:
 def test_an_array_is_its_parts_on_each_device() -> None:
     (part,) = _jax.shards_of(array := jnp.ones(3))
     assert part.unsafe_buffer_pointer() == array.unsafe_buffer_pointer()
+
+
+def test_asking_for_the_process_starts_no_backend() -> None:
+    code = """
+from jax_cmdbuf import _jax
+assert _jax.distributed_process() == (0, 1)
+assert not _jax.backends_started()
+import jax
+jax.devices()
+assert _jax.backends_started()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

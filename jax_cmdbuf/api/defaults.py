@@ -17,9 +17,15 @@ if TYPE_CHECKING:
 __all__ = [
     "FLAG_POLICY",
     "OBSERVE",
+    "RUNTIME",
+    "TARGET",
     "UPDATE_MODE",
+    "check_target",
     "default_observe",
+    "default_runtime",
+    "default_target",
     "default_update_mode",
+    "runtime_named",
     "update_mode_named",
 ]
 
@@ -27,8 +33,11 @@ __all__ = [
 FLAG_POLICY = "JAX_CMDBUF_FLAGS"
 UPDATE_MODE = "JAX_CMDBUF_MODE"
 OBSERVE = "JAX_CMDBUF_OBSERVE"
+RUNTIME = "JAX_CMDBUF_RUNTIME"
+TARGET = "JAX_CMDBUF_TARGET"
 
 _MODES = ("ALWAYS_UPDATE", "SKIP_TEMP", "SKIP_PROFILED")
+_RUNTIMES = ("auto", "xla", "simulated")
 _FLAG = "--xla_gpu_command_buffer_update_mode="
 
 
@@ -86,3 +95,48 @@ def default_observe(environ: Mapping[str, str] | None = None) -> bool:
     if asked == "off":
         return False
     raise InputError(f"{OBSERVE} is {asked!r}; it is on or off")
+
+
+def runtime_named(name: str, where: str) -> str:
+    """``name``, if it is a runtime's.
+
+    Args:
+      name: the name.
+      where: whose value it is, for the error.
+
+    Raises:
+      InputError: there is no such runtime.
+    """
+    if name in _RUNTIMES:
+        return name
+    raise InputError(f"{where} is {name!r}; it is one of {', '.join(_RUNTIMES)}")
+
+
+def default_runtime(environ: Mapping[str, str] | None = None) -> str:
+    """``JAX_CMDBUF_RUNTIME``, else "auto".
+
+    Raises:
+      InputError: it names no runtime.
+    """
+    environ = os.environ if environ is None else environ
+    return runtime_named(environ.get(RUNTIME) or "auto", RUNTIME)
+
+
+def default_target(environ: Mapping[str, str] | None = None) -> str | None:
+    """The GPU to simulate: ``JAX_CMDBUF_TARGET``; None where it is not set."""
+    environ = os.environ if environ is None else environ
+    return environ.get(TARGET) or None
+
+
+def check_target(name: str) -> None:
+    """Reads the description of a GPU.
+
+    Args:
+      name: its name, or the file of its description.
+
+    Raises:
+      TargetError: there is no such GPU, or its description is of no use.
+    """
+    from jax_cmdbuf.executable.targets import load_target
+
+    load_target(name)

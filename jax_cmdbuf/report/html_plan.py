@@ -15,19 +15,31 @@ from typing import Any
 from jax_cmdbuf.report.json_plan import plan_as_dict
 from jax_cmdbuf.report.model import Plan
 
-__all__ = ["plan_as_html"]
+__all__ = ["fill_page", "plan_as_html"]
 
 
 def plan_as_html(plan: Plan) -> str:
     """The page."""
     data = {**plan_as_dict(plan), "commands": _commands(plan)}
+    return fill_page("plan", f"{plan.executable.module} · {plan.context.target_text}", data)
+
+
+def fill_page(name: str, title: str, data: object) -> str:
+    """A page from the assets ``name.html``, ``name.js``, and ``plan.css`` followed by ``name.css``.
+
+    Args:
+      name: of the page.
+      title: its title, as text.
+      data: what its script reads, as JSON.
+    """
     assets = resources.files("jax_cmdbuf.report").joinpath("assets")
-    page = assets.joinpath("plan.html").read_text(encoding="utf-8")
+    page = assets.joinpath(f"{name}.html").read_text(encoding="utf-8")
+    styles = dict.fromkeys(("plan.css", f"{name}.css"))
     replacements = {
-        "{{title}}": html.escape(f"{plan.executable.module} · {plan.context.target_text}"),
-        "{{style}}": assets.joinpath("plan.css").read_text(encoding="utf-8"),
+        "{{title}}": html.escape(title),
+        "{{style}}": "\n".join(assets.joinpath(each).read_text(encoding="utf-8") for each in styles),
         "{{data}}": _inside_script(data),
-        "{{script}}": assets.joinpath("plan.js").read_text(encoding="utf-8"),
+        "{{script}}": assets.joinpath(f"{name}.js").read_text(encoding="utf-8"),
     }
     for mark, text in replacements.items():
         # Each mark stands once, and what is put in is never searched again for the marks before it.

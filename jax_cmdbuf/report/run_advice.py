@@ -156,7 +156,7 @@ def _drop_result(row: AllocationRun, function: FunctionRun) -> _Found:
         return None  # advised for the argument
     held = "earlier ones are" if row.places > 2 else "the one before is"
     text = (
-        f"wherever memory is free, and {held} still held when the next call begins: take the value "
+        f"placed wherever memory is free, and {held} still held when the next call begins: take the value "
         "(float, np.asarray) and drop the array before the next call"
     )
     return "drop result", text

@@ -14,10 +14,11 @@ from jax_cmdbuf.report.run_advice import advise, find_hazards
 from jax_cmdbuf.report.run_model import AllocationRun, ArgumentUse, ExecutionRun, FunctionRun
 from jax_cmdbuf.report.timeline import CellState, Row, make_column, make_rows
 from jax_cmdbuf.runtime.gpu_executable import GpuExecutable
-from jax_cmdbuf.runtime.policy import AllocationRole
+from jax_cmdbuf.runtime.policy import AllocationRole, RoleReason
 from jax_cmdbuf.runtime.replay import ReplayedExecution
+from jax_cmdbuf.runtime.snapshot import RemappingSnapshot
 
-__all__ = ["CELLS", "function_of_executions"]
+__all__ = ["CELLS", "function_of_executions", "function_of_snapshot"]
 
 CELLS = {
     CellState.CONSTANT: "c",
@@ -87,6 +88,72 @@ def function_of_executions(
         executions=runs,
     )
     return dataclasses.replace(made, hazards=find_hazards(made), advice=advise(made, commands))
+
+
+def function_of_snapshot(
+    base: FunctionRun,
+    snapshot: RemappingSnapshot,
+    times: Sequence[tuple[float, float]],
+    compared: int,
+    moves: Mapping[int, int],
+    uses: Mapping[str, ArgumentUse],
+) -> FunctionRun:
+    """Completes ``base`` by a profile that was kept beside a native run.
+
+    Args:
+      base: who and where; ``calls`` counts all executions.
+      snapshot: the profile.
+      times: (begin, duration) in microseconds of the last calls, oldest first.
+      compared: executions after the profile was decided whose addresses were compared.
+      moves: allocation -> in how many of them it moved.
+      uses: path -> how the calls passed it.
+    """
+    used = [each for each in snapshot.allocations if each.reason not in _UNUSED]
+    allocations = tuple(
+        AllocationRun(
+            each.allocation,
+            each.size,
+            each.path,
+            each.role,
+            each.path in uses,
+            each.path.startswith("result["),
+            each.state,
+            each.reason,
+            0,
+            compared if each.allocation in moves else 0,
+            moves.get(each.allocation, 0),
+            0,
+            "",
+            uses.get(each.path),
+        )
+        for each in used
+    )
+    made = dataclasses.replace(
+        base,
+        phase=snapshot.phase if snapshot.limit or snapshot.selected else "none",
+        steps=snapshot.steps,
+        limit=snapshot.limit,
+        failures=snapshot.failures,
+        persistent=snapshot.persistent,
+        selected=snapshot.selected,
+        reserved=snapshot.reserved_bytes,
+        allocations=allocations,
+        first=base.calls - len(times),
+        executions=tuple(ExecutionRun(began, took) for began, took in times),
+    )
+    return dataclasses.replace(made, hazards=find_hazards(made), advice=advise(made, {}))
+
+
+# What no command buffer reads or writes, by the reason for its role.
+_UNUSED = frozenset(
+    each.value
+    for each in (
+        RoleReason.THREAD_LOCAL,
+        RoleReason.ZERO_SIZE,
+        RoleReason.TUPLE_TABLE,
+        RoleReason.NOT_IN_COMMAND_BUFFER,
+    )
+)
 
 
 def _commands_by_allocation(conversion: Conversion) -> dict[int, frozenset[int]]:

@@ -102,7 +102,7 @@ class AllocationRun:
       index, size, path, role: which, where it comes from, its role under the update mode.
       is_argument, is_result: whether the caller passes it, or gets it.
       state, reason: the verdict and why.
-      commands: how many commands use it.
+      commands: how many commands use it; 0 where that is not known.
       compared, moves: executions in which its address was compared with the one before, and where it
         differed.
       places: different addresses that were seen; 0 where addresses were not kept.
@@ -197,7 +197,7 @@ class FunctionRun:
       phase: "inactive", "profiling", "active", "disabled", or "none" in a mode that remaps nothing.
       steps, limit: executions profiled, of how many.
       calls, failures: executions in total, and those that failed.
-      commands: commands in the program's command buffers.
+      commands: commands in the program's command buffers; None where there is no plan.
       persistent: allocations whose addresses never need a look; None while unknown.
       selected: those of them that live in the reservation.
       reserved: bytes of the reservation.
@@ -217,20 +217,20 @@ class FunctionRun:
     target: str
     requested: str
     effective: str
-    reason: str
-    remedy: str
-    phase: str
-    steps: int
-    limit: int
-    calls: int
-    failures: int
-    commands: int
-    persistent: tuple[int, ...] | None
-    selected: tuple[int, ...]
-    reserved: int
-    allocations: tuple[AllocationRun, ...]
-    first: int
-    executions: tuple[ExecutionRun, ...]
+    reason: str = ""
+    remedy: str = ""
+    phase: str = "none"
+    steps: int = 0
+    limit: int = 0
+    calls: int = 0
+    failures: int = 0
+    commands: int | None = None
+    persistent: tuple[int, ...] | None = None
+    selected: tuple[int, ...] = ()
+    reserved: int = 0
+    allocations: tuple[AllocationRun, ...] = ()
+    first: int = 0
+    executions: tuple[ExecutionRun, ...] = ()
     hazards: tuple[Hazard, ...] = ()
     advice: tuple[Advice, ...] = ()
     problem: str = ""

@@ -28,20 +28,6 @@ BASE = FunctionRun(
     target="h200",
     requested="SKIP_PROFILED",
     effective="SKIP_PROFILED",
-    reason="",
-    remedy="",
-    phase="none",
-    steps=0,
-    limit=0,
-    calls=0,
-    failures=0,
-    commands=0,
-    persistent=None,
-    selected=(),
-    reserved=0,
-    allocations=(),
-    first=0,
-    executions=(),
 )
 
 PROCESS = ProcessInfo(
