@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from jax_cmdbuf.api.capture import CaptureSession as CaptureSession
     from jax_cmdbuf.api.capture import capture as capture
+    from jax_cmdbuf.api.decorator import command_buffer as command_buffer
     from jax_cmdbuf.api.plan import PlanOptions as PlanOptions
     from jax_cmdbuf.api.plan import plan as plan
     from jax_cmdbuf.api.plan import plan_executable as plan_executable
     from jax_cmdbuf.api.plan import plan_source as plan_source
+    from jax_cmdbuf.api.probe import probe as probe
     from jax_cmdbuf.errors import CmdbufError as CmdbufError
     from jax_cmdbuf.errors import CompileError as CompileError
     from jax_cmdbuf.errors import ContainerError as ContainerError
@@ -41,9 +43,11 @@ _HOME = {
     "StatusError": "errors",
     "TargetError": "errors",
     "capture": "api.capture",
+    "command_buffer": "api.decorator",
     "plan": "api.plan",
     "plan_executable": "api.plan",
     "plan_source": "api.plan",
+    "probe": "api.probe",
 }
 
 __all__ = ["__version__", *_HOME]
