@@ -15,7 +15,7 @@ import jax
 
 from jax_cmdbuf.report.run_model import ArgumentUse
 
-__all__ = ["CallNotes"]
+__all__ = ["CallNotes", "Producers"]
 
 _MOST_CALLS = 4096
 
@@ -48,7 +48,26 @@ class _Counts:
     kind: str = ""
     result: str = ""
     same_as: str = ""
+    source: str = ""
     before: _Reference = _nobody
+
+
+class Producers:
+    """Which function gave which array, for as long as the array lives. Safe to use from any thread."""
+
+    def __init__(self) -> None:
+        self._names: dict[int, tuple[weakref.ref[Any], str]] = {}
+
+    def add(self, array: Any, name: str) -> None:
+        """``array`` is a result of the function ``name``."""
+        key, names = id(array), self._names
+        # Runs in the middle of anything; one operation, which is atomic.
+        names[key] = (weakref.ref(array, lambda _: names.pop(key, None)), name)
+
+    def of(self, array: Any) -> str:
+        """The function's name, or ""."""
+        reference, name = self._names.get(id(array), (None, ""))
+        return name if reference is not None and reference() is array else ""
 
 
 class CallNotes:
@@ -59,7 +78,13 @@ class CallNotes:
       count: all calls.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, producers: Producers) -> None:
+        """Without calls.
+
+        Args:
+          producers: knows the results of all functions.
+        """
+        self._producers = producers
         self.times: deque[tuple[int, int]] = deque(maxlen=_MOST_CALLS)
         self.count = 0
         self._counts: dict[str, _Counts] = {}
@@ -102,6 +127,8 @@ class CallNotes:
         if reference() is value:
             counts.fed_back += 1
             counts.result = result
+        else:
+            counts.source = self._producers.of(value)
         other = first.setdefault(id(value), path)
         if other != path:
             counts.same_as = other
@@ -123,6 +150,7 @@ def _use(counts: _Counts) -> ArgumentUse:
         counts.kind,
         counts.result,
         counts.same_as,
+        counts.source,
     )
 
 

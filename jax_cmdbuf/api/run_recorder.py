@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 import jax
 
 from jax_cmdbuf import _jax
-from jax_cmdbuf.api.call_notes import CallNotes
+from jax_cmdbuf.api.call_notes import CallNotes, Producers
 from jax_cmdbuf.api.native_mode import UpdateModeStatus
 from jax_cmdbuf.api.native_profile import ObservedProfile
 from jax_cmdbuf.api.observation import Simulation, set_simulation
@@ -41,6 +41,7 @@ class RecordedSimulation(SimulatedRuntime):
         super().__init__()
         self.planning = ""
         self._notes: dict[int, CallNotes] = {}
+        self._producers = Producers()
         self._begun = threading.local()
 
     def program(self, observed: Observed, arguments: Arguments) -> SimulatedProgram | None:
@@ -70,10 +71,13 @@ class RecordedSimulation(SimulatedRuntime):
         names = [program.loaded.program.paths.get(index, "") for index in program.loaded.outputs]
         arrays = list(zip(names, results, strict=False)) if results is not None else []
         self.notes(program).add(given, arrays, began, ended - began)
+        for _, array in arrays:
+            if isinstance(array, jax.Array):
+                self._producers.add(array, program.observed.name)
 
     def notes(self, program: SimulatedProgram) -> CallNotes:
         """Of a program's calls."""
-        return self._notes.setdefault(id(program), CallNotes())
+        return self._notes.setdefault(id(program), CallNotes(self._producers))
 
 
 class RecordedXla:
@@ -85,7 +89,7 @@ class RecordedXla:
     def __init__(self) -> None:
         self._runtime: XlaRuntime | None = None
         self._notes: dict[str, CallNotes] = {}
-        self._status: dict[str, UpdateModeStatus] = {}
+        self._producers = Producers()
 
     @property
     def runtime(self) -> XlaRuntime:
@@ -100,7 +104,7 @@ class RecordedXla:
         if not observe:
             return call
         name, is_top_level = function.observed.name, _jax.top_level_check()
-        notes = self._notes.setdefault(name, CallNotes())
+        notes, producers = self.notes(name), self._producers
 
         def timed(*args: Any, **kwargs: Any) -> Any:
             if not is_top_level() or is_tracing((args, kwargs)):
@@ -112,6 +116,9 @@ class RecordedXla:
             given = list(zip(arguments.paths, arguments.leaves, arguments.donated, strict=True))
             results = [(f"result[{n}]", leaf) for n, leaf in enumerate(jax.tree.leaves(result))]
             notes.add(given, results, began, took)
+            for _, array in results:
+                if isinstance(array, jax.Array):
+                    producers.add(array, name)
             return result
 
         return timed
@@ -126,7 +133,7 @@ class RecordedXla:
 
     def notes(self, function: str) -> CallNotes:
         """Of all calls of functions of that name."""
-        return self._notes.setdefault(function, CallNotes())
+        return self._notes.setdefault(function, CallNotes(self._producers))
 
     @property
     def calls(self) -> int:

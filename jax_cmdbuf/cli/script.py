@@ -13,7 +13,6 @@ import runpy
 import sys
 import threading
 import time
-import traceback
 import zipfile
 from dataclasses import dataclass, field
 from importlib.abc import InspectLoader
@@ -200,7 +199,7 @@ def _judge(error: BaseException | None) -> tuple[str, str, int]:
         return ("exited", f"exit status {status}", status) if status else ("finished", "", 0)
     error.__traceback__ = _of_script(error.__traceback__)
     sys.excepthook(type(error), error, error.__traceback__)
-    detail = " ".join(traceback.format_exception_only(error)[-1].split())
+    detail = f"{type(error).__name__}: {error}".removesuffix(": ").splitlines()[0]
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", "KeyboardInterrupt", STATUS_INTERRUPTED
     return "failed", detail, STATUS_FAILED

@@ -140,11 +140,18 @@ def _keep_alive(row: AllocationRun, function: FunctionRun) -> _Found:
         return None
     if use is not None and use.donated and _is_fed_back(use):
         text = (
-            "donated, but the result that it comes from has other memory: give that result the argument's "
-            "shape, "
-            "type and place in the tree"
+            "donated, but the result that it comes from has memory of its own: XLA gives it the argument's "
+            "only "
+            "if shape and type are equal and nothing else needs both"
         )
         return "donate", text
+    if use is not None and use.source:
+        text = (
+            f"another array in each call, a result of {use.source}: that result keeps its place if it is "
+            "given "
+            f"back to {use.source} as an argument that is donated"
+        )
+        return "keep alive", text
     return "keep alive", f"another array in each call: make it once and keep it alive, or {_WRITE_INTO}"
 
 

@@ -81,6 +81,7 @@ class ArgumentUse:
       kind: type of the last host value, such as "numpy.ndarray"; "" if there was none.
       result: which result of the call before it was, the last time.
       same_as: another argument that was the very same array.
+      source: another function whose result it was, the last time; "" if none that was observed.
     """
 
     calls: int = 0
@@ -92,6 +93,7 @@ class ArgumentUse:
     kind: str = ""
     result: str = ""
     same_as: str = ""
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,6 +172,9 @@ def make_column(events: Iterable[Event]) -> Column:
                 recorded += commands
             case UpdateBegin():
                 pending, depth = [], 1
+            case UpdateDone(commands, passed_over) if not depth:
+                # Command buffers with collectives are updated before the program's first thunk runs.
+                updated, skipped = updated + commands - passed_over, skipped + passed_over
             case UpdateDone(commands, passed_over):
                 pending.append((commands - passed_over, passed_over))
             case ExecuteCommandBuffer():
