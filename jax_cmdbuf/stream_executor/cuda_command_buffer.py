@@ -2,7 +2,8 @@
 
 Mirrors ``xla/stream_executor/cuda/cuda_command_buffer.cc``. Invariant: the executable graph agrees with the
 commands' last parameters, or there is none. A refused update drops it and the next ``finalize`` instantiates
-it again from the graph, so that a failed update never leaves a poisoned graph behind.
+it again, so that a failed update never leaves a poisoned graph behind. The graph itself is brought up to date
+only when somebody reads it, which saves a driver call per update.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ __all__ = ["CudaCommand", "CudaCommandBuffer", "CudaKernel"]
 
 
 _TENSOR_MAP_BYTES = 128  # sizeof(CUtensorMap)
+# Nodes of these kinds are told their context.
+_IN_A_CONTEXT = frozenset({"MemcpyNode", "MemsetNode"})
 # Dynamic shared memory, in bytes, that a kernel may use without asking for more.
 _DEFAULT_SHARED_MEMORY = 48 << 10
 
@@ -66,12 +69,49 @@ def _unload(module: Any, context: Any) -> None:
 class CudaCommand:
     """A node of one graph and the last parameters it was given.
 
-    ``held`` keeps alive what the parameters point to: kernel and argument bytes, or the nested graph.
+    ``held`` keeps alive what the parameters point to: the nested graph, or a launch and its argument bytes.
+    A copy of nothing has an empty node, which takes no parameters.
     """
 
+    kind: str
     node: Any
     parameters: Any
-    held: tuple[Any, ...] = field(default=(), repr=False)
+    held: Any = field(default=None, repr=False)
+
+
+class _Launch:
+    """A launch's parameters, with the arguments in memory that the driver reads at each call."""
+
+    __slots__ = ("dimensions", "kernel", "parameters", "pointers", "values")
+
+    def __init__(
+        self, kernel: CudaKernel, dimensions: LaunchDimensions, arguments: Sequence[KernelArgument]
+    ) -> None:
+        self.kernel, self.dimensions = kernel, dimensions
+        self.values = [_argument_value(argument) for argument in arguments]
+        self.pointers = (ctypes.c_void_p * len(self.values))(*map(ctypes.addressof, self.values))
+        kernel.allow_shared_memory(dimensions.shared_memory_bytes)
+        parameters = driver.CUDA_KERNEL_NODE_PARAMS()
+        parameters.func = kernel.function
+        parameters.gridDimX, parameters.gridDimY, parameters.gridDimZ = dimensions.blocks
+        parameters.blockDimX, parameters.blockDimY, parameters.blockDimZ = dimensions.threads
+        parameters.sharedMemBytes = dimensions.shared_memory_bytes
+        parameters.kernelParams = ctypes.addressof(self.pointers) if self.values else 0
+        self.parameters = parameters
+
+    def take(
+        self, kernel: CudaKernel, dimensions: LaunchDimensions, arguments: Sequence[KernelArgument]
+    ) -> bool:
+        """Writes new addresses into place; False where more than addresses is new."""
+        if kernel is not self.kernel or dimensions is not self.dimensions:
+            return False
+        if len(arguments) != len(self.values):
+            return False
+        for value, argument in zip(self.values, arguments, strict=True):
+            if type(argument) is not DeviceAddress or type(value) is not ctypes.c_uint64:
+                return False
+            value.value = argument.opaque
+        return True
 
 
 class CudaCommandBuffer:
@@ -83,6 +123,10 @@ class CudaCommandBuffer:
         self._graph = call("cuGraphCreate", 0)
         self._executable: Any | None = None
         self._commands: list[CudaCommand] = []
+        # Commands whose node in the graph is behind, by id.
+        self._stale: dict[int, CudaCommand] = {}
+        # Commands whose nested graph is another than the graph's copy.
+        self._exchanged: dict[int, CudaCommand] = {}
         self._handles: dict[str, Any] = {"graph": self._graph}
         self._release = weakref.finalize(self, _destroy, self._handles)
 
@@ -94,11 +138,8 @@ class CudaCommandBuffer:
         dependencies: Sequence[CudaCommand] = (),
     ) -> CudaCommand:
         """See ``CommandBuffer``."""
-        self._expect(CommandBufferState.CREATE)
-        parameters, held = self._launch_parameters(kernel, dimensions, arguments)
-        nodes = [command.node for command in dependencies]
-        node = call("cuGraphAddKernelNode", self._graph, nodes, len(nodes), parameters)
-        return self._append(CudaCommand(node, parameters, held))
+        launch = _Launch(kernel, dimensions, arguments)
+        return self._create("KernelNode", launch.parameters, dependencies, launch)
 
     def update_launch(
         self,
@@ -109,53 +150,51 @@ class CudaCommandBuffer:
     ) -> None:
         """See ``CommandBuffer``."""
         self._expect(CommandBufferState.UPDATE)
-        parameters, held = self._launch_parameters(kernel, dimensions, arguments)
-        self._set("KernelNode", command, parameters, held)
+        launch = command.held
+        if not launch.take(kernel, dimensions, arguments):
+            launch = _Launch(kernel, dimensions, arguments)
+        self._set(command, launch.parameters, launch)
 
     def create_memcpy(
         self, destination: DeviceAddress, source: DeviceAddress, dependencies: Sequence[CudaCommand] = ()
     ) -> CudaCommand:
         """See ``CommandBuffer``."""
-        self._expect(CommandBufferState.CREATE)
-        parameters = _memcpy_parameters(destination, source)
-        nodes = [command.node for command in dependencies]
-        node = call("cuGraphAddMemcpyNode", self._graph, nodes, len(nodes), parameters, self._context)
-        return self._append(CudaCommand(node, parameters))
+        if not source.size:
+            return self._create_empty(dependencies)
+        return self._create("MemcpyNode", _memcpy_parameters(destination, source), dependencies)
 
     def update_memcpy(self, command: CudaCommand, destination: DeviceAddress, source: DeviceAddress) -> None:
-        """See ``CommandBuffer``."""
+        """See ``CommandBuffer``; the size stays nothing or something."""
         self._expect(CommandBufferState.UPDATE)
-        self._set("MemcpyNode", command, _memcpy_parameters(destination, source), (), self._context)
+        if command.parameters is not None:
+            self._set(command, _memcpy_parameters(destination, source))
 
     def create_memset(
         self, destination: DeviceAddress, pattern: bytes, dependencies: Sequence[CudaCommand] = ()
     ) -> CudaCommand:
         """See ``CommandBuffer``."""
-        self._expect(CommandBufferState.CREATE)
         parameters = _memset_parameters(destination, pattern)
-        nodes = [command.node for command in dependencies]
-        node = call("cuGraphAddMemsetNode", self._graph, nodes, len(nodes), parameters, self._context)
-        return self._append(CudaCommand(node, parameters))
+        if not destination.size:
+            return self._create_empty(dependencies)
+        return self._create("MemsetNode", parameters, dependencies)
 
     def update_memset(self, command: CudaCommand, destination: DeviceAddress, pattern: bytes) -> None:
-        """See ``CommandBuffer``."""
+        """See ``CommandBuffer``; the size stays nothing or something."""
         self._expect(CommandBufferState.UPDATE)
-        self._set("MemsetNode", command, _memset_parameters(destination, pattern), (), self._context)
+        if command.parameters is not None:
+            self._set(command, _memset_parameters(destination, pattern))
 
     def create_nested(
         self, nested: CudaCommandBuffer, dependencies: Sequence[CudaCommand] = ()
     ) -> CudaCommand:
         """See ``CommandBuffer``; the driver copies the nested graph."""
         self._expect(CommandBufferState.CREATE)
-        nested._expect(CommandBufferState.FINALIZED)
-        nodes = [command.node for command in dependencies]
-        node = call("cuGraphAddChildGraphNode", self._graph, nodes, len(nodes), nested._graph)
-        return self._append(CudaCommand(node, nested._graph, (nested,)))
+        return self._create("ChildGraphNode", nested._nestable_graph(), dependencies, nested)
 
     def update_nested(self, command: CudaCommand, nested: CudaCommandBuffer) -> None:
         """See ``CommandBuffer``; the nested graph must have the same nodes."""
         self._expect(CommandBufferState.UPDATE)
-        self._set("ChildGraphNode", command, nested._graph, (nested,))
+        self._set(command, nested._nestable_graph(), nested)
 
     def update(self) -> None:
         """See ``CommandBuffer``."""
@@ -170,8 +209,11 @@ class CudaCommandBuffer:
         """
         self._expect(CommandBufferState.CREATE, CommandBufferState.UPDATE)
         if self._executable is None:
+            graph = self._current_graph()
             with current_context(self._context):
-                self._executable = call("cuGraphInstantiate", self._graph, 0)
+                self._executable = call("cuGraphInstantiate", graph, 0)
+            for command in self._exchanged.values():
+                call("cuGraphExecChildGraphNodeSetParams", self._executable, command.node, command.parameters)
             self._handles["executable"] = self._executable
         self.state = CommandBufferState.FINALIZED
 
@@ -183,6 +225,8 @@ class CudaCommandBuffer:
     def close(self) -> None:
         """See ``CommandBuffer``."""
         self._commands.clear()
+        self._stale.clear()
+        self._exchanged.clear()
         self._executable = None
         self._release()
 
@@ -196,40 +240,60 @@ class CudaCommandBuffer:
                 f"the command buffer is in state {self.state.name}, this call needs {wanted}",
             )
 
-    def _append(self, command: CudaCommand) -> CudaCommand:
-        self._commands.append(command)
-        return command
+    def _create(
+        self, kind: str, parameters: Any, dependencies: Sequence[CudaCommand], held: Any = None
+    ) -> CudaCommand:
+        self._expect(CommandBufferState.CREATE)
+        nodes = [command.node for command in dependencies]
+        more = (self._context,) if kind in _IN_A_CONTEXT else ()
+        node = call(f"cuGraphAdd{kind}", self._graph, nodes, len(nodes), parameters, *more)
+        self._commands.append(CudaCommand(kind, node, parameters, held))
+        return self._commands[-1]
 
-    def _launch_parameters(
-        self, kernel: CudaKernel, dimensions: LaunchDimensions, arguments: Sequence[KernelArgument]
-    ) -> tuple[Any, tuple[Any, ...]]:
-        values = [_argument_value(argument) for argument in arguments]
-        pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
-        kernel.allow_shared_memory(dimensions.shared_memory_bytes)
-        parameters = driver.CUDA_KERNEL_NODE_PARAMS()
-        parameters.func = kernel.function
-        parameters.gridDimX, parameters.gridDimY, parameters.gridDimZ = dimensions.blocks
-        parameters.blockDimX, parameters.blockDimY, parameters.blockDimZ = dimensions.threads
-        parameters.sharedMemBytes = dimensions.shared_memory_bytes
-        parameters.kernelParams = ctypes.addressof(pointers) if values else 0
-        return parameters, (kernel, values, pointers)
+    def _create_empty(self, dependencies: Sequence[CudaCommand]) -> CudaCommand:
+        self._expect(CommandBufferState.CREATE)
+        nodes = [command.node for command in dependencies]
+        self._commands.append(
+            CudaCommand("EmptyNode", call("cuGraphAddEmptyNode", self._graph, nodes, len(nodes)), None)
+        )
+        return self._commands[-1]
 
-    def _set(
-        self, kind: str, command: CudaCommand, parameters: Any, held: tuple[Any, ...], *more: Any
-    ) -> None:
-        """Updates a node in the graph and, if there is one, in the executable graph."""
-        if kind != "ChildGraphNode":
-            call(f"cuGraph{kind}SetParams", command.node, parameters)
+    def _set(self, command: CudaCommand, parameters: Any, held: Any = None) -> None:
+        """Updates a node of the executable graph, if there is one; the graph's own is left for later."""
+        kind = command.kind
         command.parameters, command.held = parameters, held
+        self._stale[id(command)] = command
         if self._executable is None:
             return
+        more = (self._context,) if kind in _IN_A_CONTEXT else ()
         try:
             call(f"cuGraphExec{kind}SetParams", self._executable, command.node, parameters, *more)
         except DriverError:
-            # A half-updated executable graph must never run: the graph itself is right, so build it again.
+            # A half-updated executable graph must never run: the commands know what is right, so it is built
+            # again.
             self._drop_executable()
             if kind == "ChildGraphNode":
                 raise
+
+    def _current_graph(self) -> Any:
+        """The graph, its nodes brought up to the commands' parameters."""
+        while self._stale:
+            _, command = self._stale.popitem()
+            if command.kind == "ChildGraphNode":
+                # The graph has its own copy of the nested one and no way to exchange it.
+                self._exchanged[id(command)] = command
+            else:
+                call(f"cuGraph{command.kind}SetParams", command.node, command.parameters)
+        return self._graph
+
+    def _nestable_graph(self) -> Any:
+        self._expect(CommandBufferState.FINALIZED)
+        graph = self._current_graph()
+        if self._exchanged:
+            raise StatusError(
+                StatusCode.UNIMPLEMENTED, "a command buffer with an updated one inside is nested"
+            )
+        return graph
 
     def _drop_executable(self) -> None:
         self._executable = None

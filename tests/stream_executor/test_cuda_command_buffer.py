@@ -128,6 +128,44 @@ def test_a_refused_update_is_rebuilt_not_poisoned(device: Device) -> None:
     assert device.values(b) == {0, 3}
 
 
+def test_a_rebuilt_buffer_keeps_earlier_updates_of_launches_and_nested_ones(device: Device) -> None:
+    a, b, c, other = device.buffer(1), device.buffer(0), device.buffer(3), device.buffer(7)
+    inner = device.executor.create_command_buffer()
+    launch = inner.create_launch(device.kernel, DIMENSIONS, [c, a, by(5)])
+    inner.finalize()
+    commands = device.executor.create_command_buffer()
+    first = commands.create_launch(device.kernel, DIMENSIONS, [b, a, by(10)])
+    nested = commands.create_nested(inner, [first])
+    copy = commands.create_memcpy(a, b, [nested])
+    commands.finalize()
+    for buffer in (inner, commands):
+        buffer.update()
+    inner.update_launch(launch, device.kernel, DIMENSIONS, [c, other, by(5)])
+    inner.finalize()
+    commands.update_nested(nested, inner)
+    commands.update_launch(first, device.kernel, DIMENSIONS, [b, other, by(10)])
+    commands.update_memcpy(copy, a.slice(0, 16), b.slice(0, 16))  # refused: another length
+    commands.finalize()
+    commands.submit(device.stream)
+    assert (device.values(b), device.values(c), device.values(a)) == ({17}, {12}, {1, 17})
+
+
+def test_copies_and_fills_of_nothing_keep_the_order(device: Device) -> None:
+    a, b = device.buffer(1), device.buffer(0)
+    commands = device.executor.create_command_buffer()
+    first = commands.create_launch(device.kernel, DIMENSIONS, [b, a, by(10)])
+    copy = commands.create_memcpy(b.slice(0, 0), a.slice(0, 0), [first])
+    fill = commands.create_memset(b.slice(0, 0), b"\0", [copy])
+    commands.create_launch(device.kernel, DIMENSIONS, [a, b, by(100)], [fill])
+    commands.finalize()
+    commands.update()
+    commands.update_memcpy(copy, a.slice(0, 0), b.slice(0, 0))
+    commands.update_memset(fill, a.slice(0, 0), b"\0")
+    commands.finalize()
+    commands.submit(device.stream)
+    assert device.values(a) == {111}
+
+
 @pytest.mark.parametrize("verb", ["update", "submit"])
 def test_a_call_in_the_wrong_state_changes_nothing(device: Device, verb: str) -> None:
     commands: CudaCommandBuffer = device.executor.create_command_buffer()
