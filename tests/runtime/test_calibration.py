@@ -55,3 +55,9 @@ def test_other_files(tmp_path):
 def test_an_unknown_gpu():
     with pytest.raises(InputError, match=r"no calibration of abacus comes with this package \(there is: "):
         shipped_calibration("abacus")
+
+
+def test_the_h200_s_comes_with_the_package():
+    shipped = shipped_calibration()
+    assert (shipped.gpu, shipped.jaxlib) == ("NVIDIA H200", "0.11.2")
+    assert shipped["native.update"] < shipped["cuMemMap"] < shipped["cuMemSetAccess"]
