@@ -105,7 +105,7 @@ class ExecutionScope:
         """The owning table: callers' buffers, constants, and fresh memory for the rest, in index order.
 
         Args:
-          parameters: allocation index -> the caller's buffer.
+          parameters: allocation index -> the caller's buffer, of results too where the caller has them.
           constants: allocation index -> where the loaded program keeps it.
 
         Raises:
@@ -118,8 +118,9 @@ class ExecutionScope:
         done: list[int] = []
         try:
             for index in self.program.owned:
-                addresses[index] = self._allocate(index)
-                done.append(index)
+                if index not in parameters:
+                    addresses[index] = self._allocate(index)
+                    done.append(index)
         except BaseException:
             for index in done:
                 self.deallocate(addresses[index])

@@ -140,6 +140,7 @@ class GpuExecutable:
         parameters: Sequence[DeviceAddress],
         donated: frozenset[int] | None = None,
         injection: Injection | None = None,
+        results: Sequence[DeviceAddress] | None = None,
     ) -> ExecutionResult:
         """Runs the program once.
 
@@ -149,31 +150,47 @@ class GpuExecutable:
           donated: positions of parameters that the caller gives away; None: all that the program aliases to
             an output. One that is aliased but not donated is copied, so that the caller keeps its value.
           injection: what a simulation is told; None: nothing fails, loops run once.
+          results: the caller's buffer of each result leaf, which stays the caller's also after a failure;
+            None: the program allocates them. One that reuses a parameter's memory is that parameter's buffer.
 
         Raises:
-          InputError: wrong number of parameters.
+          InputError: wrong number of parameters or results, or a result elsewhere than its parameter.
           StatusError: XLA's error for the same situation; every buffer of the execution is freed.
         """
         if len(parameters) != len(self.parameters):
             raise InputError(
                 f"{self.program.module} takes {len(self.parameters)} buffers, {len(parameters)} were given"
             )
+        given = dict(zip(self.parameters, parameters, strict=True))
+        if results is not None:
+            self._take_results(given, results)
         try:
-            return self._execute(options, parameters, donated, injection or _NOTHING_INJECTED)
+            return self._execute(options, given, donated, injection or _NOTHING_INJECTED)
         except StatusError as error:
             options.sink.emit(Error(error.code.name, error.message))
             raise
 
+    def _take_results(self, given: dict[int, DeviceAddress], results: Sequence[DeviceAddress]) -> None:
+        if len(results) != len(self.outputs):
+            raise InputError(
+                f"{self.program.module} returns {len(self.outputs)} buffers, {len(results)} were given"
+            )
+        for number, (index, address) in enumerate(zip(self.outputs, results, strict=True)):
+            if given.setdefault(index, address) != address:
+                raise InputError(
+                    f"result {number} of {self.program.module} is the memory of an argument, "
+                    f"{given[index]}, but {address} was given for it"
+                )
+
     def _execute(
         self,
         options: RunOptions,
-        parameters: Sequence[DeviceAddress],
+        given: Mapping[int, DeviceAddress],
         donated: frozenset[int] | None,
         injection: Injection,
     ) -> ExecutionResult:
-        given = dict(zip(self.parameters, parameters, strict=True))
-        for number, (index, address) in enumerate(given.items()):
-            if address.is_null and self.program.allocations[index].size:
+        for number, index in enumerate(self.parameters):
+            if given[index].is_null and self.program.allocations[index].size:
                 raise StatusError(
                     StatusCode.FAILED_PRECONDITION,
                     f"Cannot run XLA computation because the buffer of parameter {number} is null",
@@ -181,7 +198,7 @@ class GpuExecutable:
         constants = self._constants.on(options.stream)
         with open_scope(self, self.program, self.registry, options) as scope:
             owning = scope.generate_buffer_allocations(given, constants)
-            mine = {index: owning[index] for index in self.program.owned}
+            mine = {index: owning[index] for index in self.program.owned if index not in given}
             try:
                 self._protect(scope, donated, mine)
                 owning = owning.with_addresses(mine)

@@ -14,7 +14,13 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from jax_cmdbuf.stream_executor.cuda_command_buffer import CudaCommandBuffer, CudaKernel
-from jax_cmdbuf.stream_executor.cuda_driver import call, current_context, driver, retain_primary_context
+from jax_cmdbuf.stream_executor.cuda_driver import (
+    call,
+    check,
+    current_context,
+    driver,
+    retain_primary_context,
+)
 from jax_cmdbuf.stream_executor.device_address import DeviceAddress
 from jax_cmdbuf.stream_executor.memory import DriverError, MemoryAllocation, MemoryReservation
 
@@ -50,12 +56,13 @@ class CudaVirtualMemory:
         return int(call("cuMemCreate", size, self._properties, 0))
 
     def retain_memory(self, address: int) -> int:
-        """The handle of the physical memory mapped at ``address``, held once more.
-
-        Raises:
-          DriverError: (``cuMemRetainAllocationHandle``) nothing from ``cuMemCreate`` is mapped there.
-        """
+        """See ``VirtualMemory``."""
         return int(call("cuMemRetainAllocationHandle", address))
+
+    def mapping_at(self, address: int) -> tuple[int, int]:
+        """See ``VirtualMemory``."""
+        begin, size = call("cuMemGetAddressRange", address)
+        return int(begin), int(size)
 
     def release_memory(self, handle: int) -> None:
         """See ``VirtualMemory``."""
@@ -113,8 +120,15 @@ class CudaStream:
         call("cuMemcpyHtoDAsync", destination.opaque, source, destination.size, self.handle)
 
     def wait_microseconds(self, duration: float) -> None:
-        """See ``Stream``."""
+        """See ``Stream``.
+
+        Raises:
+          DriverError: the device has faulted, so waiting longer would not help.
+        """
         time.sleep(duration / 1e6)
+        status, *_ = driver.cuStreamQuery(self.handle)
+        if status != driver.CUresult.CUDA_ERROR_NOT_READY:
+            check("cuStreamQuery", status)
 
     def synchronize(self) -> None:
         """See ``Stream``."""

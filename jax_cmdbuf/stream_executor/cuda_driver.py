@@ -13,7 +13,7 @@ from typing import Any
 from jax_cmdbuf.errors import MissingDependencyError
 from jax_cmdbuf.stream_executor.memory import DriverError
 
-__all__ = ["call", "current_context", "driver", "retain_primary_context"]
+__all__ = ["call", "check", "current_context", "driver", "retain_primary_context"]
 
 try:
     from cuda.bindings import driver
@@ -34,11 +34,16 @@ def call(name: str, *arguments: Any) -> Any:
         status, *results = getattr(driver, name)(*arguments)
     except RuntimeError as error:
         raise MissingDependencyError(f"this machine has no usable CUDA driver ({name}: {error})") from error
-    if status != driver.CUresult.CUDA_SUCCESS:
-        raise DriverError(name, status.name, _explain(status))
+    check(name, status)
     if not results:
         return None
     return results[0] if len(results) == 1 else tuple(results)
+
+
+def check(name: str, status: Any) -> None:
+    """Raises ``DriverError`` unless driver function ``name`` has returned success."""
+    if status != driver.CUresult.CUDA_SUCCESS:
+        raise DriverError(name, status.name, _explain(status))
 
 
 def _explain(status: Any) -> str:

@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Protocol
 
 from jax_cmdbuf.stream_executor.device_address import DeviceAddress
-from jax_cmdbuf.stream_executor.memory import MemoryAllocation, MemoryReservation
+from jax_cmdbuf.stream_executor.memory import MemoryAllocation, MemoryReservation, VirtualMemory
 
 __all__ = [
     "Command",
@@ -218,6 +218,10 @@ class StreamExecutor(Protocol):
     @property
     def device_ordinal(self) -> int:
         """The device's number, from 0."""
+
+    @property
+    def memory(self) -> VirtualMemory:
+        """The driver's virtual-memory calls."""
 
     @property
     def granularity(self) -> int:

@@ -20,6 +20,8 @@ __all__ = [
     "MemoryReservation",
     "ScopedMapping",
     "VirtualMemory",
+    "is_backed_by",
+    "retain_allocation",
 ]
 
 # As XLA's cuda::ToStatus: these two have a status of their own, every other driver error is INTERNAL.
@@ -63,6 +65,17 @@ class VirtualMemory(Protocol):
     def create_memory(self, size: int) -> int:
         """Creates physical memory and returns its handle (``cuMemCreate``)."""
 
+    def retain_memory(self, address: int) -> int:
+        """The handle of the physical memory mapped at ``address``, held once more.
+
+        Only ``cuMemCreate`` memory has one (``cuMemRetainAllocationHandle``).
+        """
+
+    def mapping_at(self, address: int) -> tuple[int, int]:
+        """Begin and size in bytes of what ``address`` was mapped or allocated with
+        (``cuMemGetAddressRange``).
+        """
+
     def release_memory(self, handle: int) -> None:
         """Gives up a handle; the memory goes when its last mapping does (``cuMemRelease``)."""
 
@@ -99,14 +112,17 @@ class _Handle:
 
 
 class MemoryAllocation(_Handle):
-    """Physical memory. ``size`` is its real size in bytes, a multiple of the granularity."""
+    """Physical memory. ``size`` is its real size in bytes, a multiple of the granularity.
+
+    It is created here, unless a ``handle`` of existing memory is given, which this object then owns.
+    """
 
     __slots__ = ("_memory", "_open", "handle", "size")
 
-    def __init__(self, memory: VirtualMemory, size: int) -> None:
+    def __init__(self, memory: VirtualMemory, size: int, handle: int | None = None) -> None:
         self._memory = memory
         self.size = round_up(size, memory.granularity)
-        self.handle = memory.create_memory(self.size)
+        self.handle = memory.create_memory(self.size) if handle is None else handle
         self._open = True
 
     @property
@@ -198,3 +214,30 @@ class ScopedMapping(_Handle):
 
     def __repr__(self) -> str:
         return f"ScopedMapping({self.address}, closed={self.closed})"
+
+
+def retain_allocation(memory: VirtualMemory, address: DeviceAddress) -> MemoryAllocation | None:
+    """The physical memory behind what another allocator handed out, held once more.
+
+    Returns:
+      None unless ``address`` is one whole piece of virtual memory management: it begins where its mapping
+      does, and rounded up to the granularity it is the mapping. A part of a pool is not.
+    """
+    try:
+        begin, size = memory.mapping_at(address.opaque)
+        if begin != address.opaque or size != round_up(address.size, memory.granularity):
+            return None
+        return MemoryAllocation(memory, size, memory.retain_memory(begin))
+    except DriverError:
+        return None
+
+
+def is_backed_by(memory: VirtualMemory, address: DeviceAddress, allocation: MemoryAllocation) -> bool:
+    """Whether ``address`` leads to this physical memory now; its owner may have exchanged it."""
+    try:
+        handle = memory.retain_memory(address.opaque)
+    except DriverError:
+        return False
+    memory.release_memory(handle)
+    # The driver gives no handle to other memory while ``allocation`` holds this one.
+    return handle == allocation.handle

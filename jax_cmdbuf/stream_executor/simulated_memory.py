@@ -91,7 +91,7 @@ class SimulatedDriver:
 class _Physical:
     size: int
     mappings: int = 0
-    released: bool = False
+    handles: int = 1
 
 
 @dataclass(slots=True)
@@ -203,13 +203,35 @@ class SimulatedVirtualMemory:
             self.used_bytes += size
             return handle
 
+    def retain_memory(self, address: int) -> int:
+        """See ``VirtualMemory``."""
+        with self._lock:
+            self._driver.enter("cuMemRetainAllocationHandle")
+            found = self._mappings_over(address, 1)
+            if not found:
+                raise _invalid("cuMemRetainAllocationHandle", f"nothing is mapped at {address:#x}")
+            handle = found[0].target.handle
+            physical = self._physical[handle]
+            # A handle that was given up is a good one again.
+            physical.handles += 1
+            return handle
+
+    def mapping_at(self, address: int) -> tuple[int, int]:
+        """See ``VirtualMemory``."""
+        with self._lock:
+            self._driver.enter("cuMemGetAddressRange")
+            found = self._mappings_over(address, 1)
+            if not found:
+                raise _invalid("cuMemGetAddressRange", f"nothing is mapped at {address:#x}")
+            return found[0].address, found[0].size
+
     def release_memory(self, handle: int) -> None:
         """See ``VirtualMemory``."""
         with self._lock:
             self._driver.enter("cuMemRelease")
             physical = self._open_physical("cuMemRelease", handle)
             self._driver.charge("cuMemRelease", 0, physical.size)
-            physical.released = True
+            physical.handles -= 1
             self._drop_unused(handle)
 
     def map(self, address: int, size: int, handle: int, offset: int = 0) -> None:
@@ -292,13 +314,13 @@ class SimulatedVirtualMemory:
 
     def _open_physical(self, call: str, handle: int) -> _Physical:
         physical = self._physical.get(handle)
-        if physical is None or physical.released:
+        if physical is None or not physical.handles:
             raise _invalid(call, f"{handle:#x} is not a handle of physical memory")
         return physical
 
     def _drop_unused(self, handle: int) -> None:
         physical = self._physical[handle]
-        if physical.released and not physical.mappings:
+        if not (physical.handles or physical.mappings):
             del self._physical[handle]
             self.used_bytes -= physical.size
 

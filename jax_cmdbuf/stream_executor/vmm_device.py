@@ -139,7 +139,7 @@ class VmmDevice:
         while (slot := self.slots.find(address)) is not None:
             if not slot.stale_seqno:
                 raise _already_tracked(address)
-            self._wait_and_release([slot])
+            self.release([slot])
 
     def _with_reclaim(self, size: int, fresh: Callable[[], DeviceAddress]) -> DeviceAddress:
         """Tries ``fresh``; when memory is exhausted, after what is due, then after waiting for enough."""
@@ -157,7 +157,7 @@ class VmmDevice:
         except StatusError as error:
             if error.code is not StatusCode.RESOURCE_EXHAUSTED:
                 raise
-        self._wait_and_release(self._select_for(round_up(size, self.granularity)))
+        self.release(self._select_for(round_up(size, self.granularity)))
         return fresh()
 
     def _pending_frees(self) -> list[AllocationRecord]:
@@ -196,9 +196,9 @@ class VmmDevice:
 
     def synchronize(self) -> None:
         """Waits for everything pending now and completes it."""
-        self._wait_and_release(list(self.deferred))
+        self.release(list(self.deferred))
 
-    def _wait_and_release(self, slots: Sequence[Slot]) -> None:
+    def release(self, slots: Sequence[Slot]) -> None:
         """Waits until the timeline has passed these operations, then completes those still pending."""
         if not slots:
             return
@@ -275,7 +275,7 @@ class VmmDevice:
                 else:
                     self.deferred.take(holder)
                 return target
-            self._wait_and_release([blocking])
+            self.release([blocking])
         raise StatusError(
             StatusCode.ABORTED,
             "Map() allocator state changed repeatedly while waiting for stale mappings; retry Map()",

@@ -15,17 +15,26 @@ from jax_cmdbuf.stream_executor.deferred_operations import DeferredOperation, Re
 from jax_cmdbuf.stream_executor.device_address import DeviceAddress
 from jax_cmdbuf.stream_executor.memory import MemoryAllocation, MemoryReservation, ScopedMapping
 
-__all__ = ["AllocationKind", "AllocationRecord", "ReservationAlias", "ReservationSlots", "Slot"]
+__all__ = [
+    "AdoptedRecord",
+    "AllocationKind",
+    "AllocationRecord",
+    "ReservationAlias",
+    "ReservationSlots",
+    "Slot",
+]
 
 
 class AllocationKind(Enum):
     """How an allocator address came to be.
 
     ALLOCATE: in an address range of its own. ALLOCATE_AND_MAP: in a slot of the caller's reservation.
+    ADOPTED: another allocator handed it out and frees it.
     """
 
     ALLOCATE = "allocate"
     ALLOCATE_AND_MAP = "allocate and map"
+    ADOPTED = "adopted"
 
 
 class AllocationRecord(DeferredOperation):
@@ -76,6 +85,31 @@ class AllocationRecord(DeferredOperation):
         self.mapping.close()
         if self.reservation is not None:
             self.reservation.close()
+        self.raw_allocation.close()
+
+
+class AdoptedRecord(AllocationRecord):
+    """Memory of another allocator, which may give it back at any time; what is held here is its substance.
+
+    It has neither mapping nor reservation of ours.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, address: DeviceAddress, allocation: MemoryAllocation) -> None:
+        DeferredOperation.__init__(self, 0, None)
+        self.kind = AllocationKind.ADOPTED
+        self.address = address
+        self.raw_allocation = allocation
+        self.multi_device = False
+        self.alias = None
+
+    def close(self) -> None:
+        """Lets go of the memory.
+
+        Raises:
+          DriverError: the driver refused.
+        """
         self.raw_allocation.close()
 
 

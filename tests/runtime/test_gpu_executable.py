@@ -95,6 +95,32 @@ def test_a_wrong_number_of_arguments_is_refused(world, two_gemms):
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_results_can_have_buffers_of_the_caller(world, two_gemms, mode):
+    loaded = two_gemms(mode)
+    *parameters, result = (world.allocate(65536) for _ in range(4))
+    options = RunOptions(world.allocator, world.stream, NO_SINK)
+    for run in range(5):
+        if run == 2:
+            world.allocator.deallocate(0, result)
+            result = world.allocate(65536)
+        outputs = loaded.execute(options, parameters, results=[result]).outputs
+        assert outputs == (result,)
+        assert world.allocator.statistics(0).active == 4
+    with pytest.raises(InputError, match="returns 1 buffers, 0 were given"):
+        loaded.execute(options, parameters, results=[])
+
+
+def test_a_result_in_an_arguments_memory_must_be_given_there(world, make):
+    allocations = [make.parameter(0, maybe_live_out=True, is_parameter_aliased_with_output=True)]
+    loaded = world.load(allocations, [make.command_buffer(make.kernel(1, [0], [0]))], Mode.ALWAYS_UPDATE)
+    buffer, other = world.allocate(), world.allocate()
+    options = RunOptions(world.allocator, world.stream, NO_SINK)
+    assert loaded.execute(options, [buffer], results=[buffer]).outputs == (buffer,)
+    with pytest.raises(InputError, match="result 0 of .* is the memory of an argument"):
+        loaded.execute(options, [buffer], results=[other])
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_a_failing_custom_call_frees_everything_and_is_told(world, make, mode):
     allocations = [make.parameter(0), make.output(1), make.temp(2)]
     sequence = [

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from jax_cmdbuf.errors import StatusCode, StatusError
-from jax_cmdbuf.stream_executor.memory import DriverError
+from jax_cmdbuf.stream_executor.memory import DriverError, is_backed_by, retain_allocation
 from jax_cmdbuf.stream_executor.simulated import SimulatedExecutor
 
 GRANULE = 2 << 20
@@ -119,3 +119,19 @@ def test_handles_say_what_they_are(handles):
     with reservation.map_to(0, GRANULE, allocation) as mapping:
         text = f"{allocation} {reservation} {mapping}"
     assert text.count("closed=False") == 3
+
+
+def test_memory_that_another_handed_out_can_be_held(executor, handles):
+    allocation, reservation = handles
+    with reservation.map_to(0, GRANULE, allocation) as mapping:
+        held = retain_allocation(executor.memory, mapping.address.slice(0, 1000))
+        assert (held.handle, held.size) == (allocation.handle, GRANULE)
+        assert is_backed_by(executor.memory, mapping.address, held)
+        assert retain_allocation(executor.memory, mapping.address.slice(256, 1000)) is None
+        assert retain_allocation(executor.memory, reservation.address) is None
+    assert not is_backed_by(executor.memory, reservation.address, held)
+    assert retain_allocation(executor.memory, reservation.address.slice(0, GRANULE)) is None
+    allocation.close()
+    assert executor.memory.used_bytes == GRANULE
+    held.close()
+    assert executor.memory.used_bytes == 0
