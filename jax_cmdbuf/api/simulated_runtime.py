@@ -231,13 +231,9 @@ class SimulatedRuntime:
 
     def _remember(self, program: SimulatedProgram, device: SimulatedGpu) -> None:
         events: tuple[Event, ...] = device.log.drain()
-        mine = [
-            snapshot
-            for snapshot in self.registry.snapshots()
-            if snapshot.device == device.ordinal and snapshot.module == program.loaded.program.module
-        ]
+        snapshot = self.registry.snapshot_of(program.loaded, device.device.stream.executor)
         executions = program.executions.setdefault(device.ordinal, deque(maxlen=_MOST_EXECUTIONS))
-        executions.append(ReplayedExecution(events, mine[-1] if mine else None, device.owning))
+        executions.append(ReplayedExecution(events, snapshot, device.owning))
         device.owning = None
 
     def close(self) -> None:

@@ -121,6 +121,11 @@ class ProfileRegistry:
         """Every remapping as it stands now; never waits for an execution."""
         return tuple(take_snapshot(remapping) for remapping in self._remappings.copy().values())
 
+    def snapshot_of(self, executable: object, executor: se.StreamExecutor) -> RemappingSnapshot | None:
+        """The remapping of one program on one device as it stands now; None before it has run there."""
+        found = self._remappings.get((id(executable), executor))
+        return take_snapshot(found) if found is not None else None
+
     def export_json(self) -> str:
         """All snapshots as JSON text: ``{"profiles": [...]}``."""
         return json.dumps({"profiles": [snapshot.to_json() for snapshot in self.snapshots()]}, indent=1)

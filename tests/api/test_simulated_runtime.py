@@ -110,6 +110,14 @@ print(sorted((each.device, each.phase, each.executions) for each in snapshots))
     assert done.stdout.strip() == str([(n, "active", 5) for n in range(4)]), done.stderr
 
 
+def test_each_signature_has_a_profile_of_its_own():
+    first, second = two_gemm(), two_gemm()
+    for function in (first, second, first, second, first):
+        function(matrix(), matrix(), matrix())
+    counted = [[each.snapshot.executions for each in program_of(f).executions[0]] for f in (first, second)]
+    assert counted == [[1, 2, 3], [1, 2]]
+
+
 def test_what_cannot_be_planned_runs_and_says_so_once(caplog):
     step = two_gemm(plan=b"no executable")
     with caplog.at_level(logging.WARNING, "jax_cmdbuf"):

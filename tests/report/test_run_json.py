@@ -27,85 +27,77 @@ def test_the_names_of_version_1(whole):
     data = run_as_dict(whole)
     assert (data["schema"], data["version"]) == (SCHEMA, VERSION) == ("jax_cmdbuf.run", 1)
     assert list(data) == ["schema", "version", "processes", "functions"]
-    assert set(data["processes"][0]) == set(
-        [
-            "index",
-            "count",
-            "host",
-            "pid",
-            "platform",
-            "devices",
-            "versions",
-            "command",
-            "outcome",
-            "detail",
-            "status",
-            "began_us",
-            "took_us",
-            "notes",
-        ]
-    )
-    assert set(data["functions"][0]) == set(
-        [
-            "process",
-            "function",
-            "signature",
-            "arguments",
-            "device",
-            "runtime",
-            "target",
-            "requested",
-            "effective",
-            "reason",
-            "remedy",
-            "phase",
-            "steps",
-            "limit",
-            "calls",
-            "failures",
-            "commands",
-            "persistent",
-            "selected",
-            "reserved",
-            "allocations",
-            "first",
-            "executions",
-            "hazards",
-            "advice",
-            "problem",
-        ]
-    )
-    assert set(data["functions"][0]["allocations"][0]) == set(
-        [
-            "index",
-            "size",
-            "path",
-            "role",
-            "is_argument",
-            "is_result",
-            "state",
-            "reason",
-            "commands",
-            "compared",
-            "moves",
-            "places",
-            "cells",
-            "use",
-        ]
-    )
-    assert set(data["functions"][0]["executions"][0]) == set(
-        [
-            "began_us",
-            "took_us",
-            "fallbacks",
-            "recorded",
-            "updated",
-            "skipped",
-            "submitted",
-            "transition",
-            "error",
-        ]
-    )
+    assert set(data["processes"][0]) == {
+        "index",
+        "count",
+        "host",
+        "pid",
+        "platform",
+        "devices",
+        "versions",
+        "command",
+        "outcome",
+        "detail",
+        "status",
+        "began_us",
+        "took_us",
+        "notes",
+    }
+    assert set(data["functions"][0]) == {
+        "process",
+        "function",
+        "signature",
+        "arguments",
+        "device",
+        "runtime",
+        "target",
+        "requested",
+        "effective",
+        "reason",
+        "remedy",
+        "phase",
+        "steps",
+        "limit",
+        "calls",
+        "failures",
+        "commands",
+        "persistent",
+        "selected",
+        "reserved",
+        "allocations",
+        "first",
+        "executions",
+        "hazards",
+        "advice",
+        "problem",
+    }
+    assert set(data["functions"][0]["allocations"][0]) == {
+        "index",
+        "size",
+        "path",
+        "role",
+        "is_argument",
+        "is_result",
+        "state",
+        "reason",
+        "commands",
+        "compared",
+        "moves",
+        "places",
+        "cells",
+        "use",
+    }
+    assert set(data["functions"][0]["executions"][0]) == {
+        "began_us",
+        "took_us",
+        "fallbacks",
+        "recorded",
+        "updated",
+        "skipped",
+        "submitted",
+        "transition",
+        "error",
+    }
     assert set(data["functions"][0]["advice"][0]) == {"action", "path", "others", "commands", "text"}
 
 

@@ -58,6 +58,13 @@ def test_snapshots_tell_phase_steps_and_the_verdict_on_each_allocation(world, lo
     assert snapshot.reserved_bytes == 4 << 20
 
 
+def test_one_remapping_can_be_asked_for(world, loaded):
+    assert world.registry.snapshot_of(loaded, world.executor) is None
+    world.run(loaded, world.allocate())
+    assert world.registry.snapshot_of(loaded, world.executor) == world.registry.snapshots()[0]
+    assert world.registry.snapshot_of(world, world.executor) is None
+
+
 def test_profiles_are_exported_as_json(world, loaded):
     world.run(loaded, world.allocate())
     exported = json.loads(world.registry.export_json())
