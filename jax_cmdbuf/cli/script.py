@@ -9,16 +9,16 @@ from __future__ import annotations
 import builtins
 import importlib.util
 import os
-import runpy
+import pkgutil
 import sys
 import threading
 import time
 import zipfile
 from dataclasses import dataclass, field
-from importlib.abc import InspectLoader
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import CodeType, ModuleType, TracebackType
+from typing import Protocol, runtime_checkable
 
 from jax_cmdbuf.errors import InputError
 
@@ -26,6 +26,14 @@ __all__ = ["Script", "ScriptEnd", "run_script"]
 
 STATUS_FAILED = 1
 STATUS_INTERRUPTED = 130
+
+
+@runtime_checkable
+class _Loader(Protocol):
+    """What can give a module's code; ``zipimporter`` is one, though no ``InspectLoader``."""
+
+    def get_code(self, fullname: str, /) -> CodeType | None:
+        """The code, or None where it has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,37 +99,42 @@ def run_script(script: Script) -> ScriptEnd:
     caught = _Caught()
     with _Process(script):
         with caught:
-            if script.is_module:
-                _run_module(script.name)
-            elif Path(script.name).is_file() and not zipfile.is_zipfile(script.name):
-                _run_file(script.name)
-            else:
-                runpy.run_path(script.name, run_name="__main__")
+            _run(script)
         with caught:
             _join_threads()
         outcome, detail, status = _judge(caught.error)
     return ScriptEnd(outcome, detail, status, began, (time.perf_counter_ns() - clock) / 1000)
 
 
-def _run_file(name: str) -> None:
-    """What ``runpy.run_path`` does, but ``sys.argv[0]`` stays as it was given."""
-    path = Path(name).absolute()
-    main = _new_main(__file__=str(path))
-    exec(compile(path.read_bytes(), str(path), "exec"), main)
-
-
-def _run_module(name: str) -> None:
-    spec, loader = _find_module(name)
+def _run(script: Script) -> None:
+    # As Python makes them absolute: neither "." nor a symbolic link goes.
+    path = os.path.join(os.getcwd(), script.name)  # noqa: PTH109, PTH118
+    if script.is_module:
+        spec, loader = _find_module(script.name)
+        if spec.origin is not None:
+            sys.argv[0] = spec.origin
+    elif Path(path).is_file() and not zipfile.is_zipfile(path):
+        code = compile(Path(path).read_bytes(), path, "exec")
+        exec(code, _new_main(__file__=path, __package__=None))
+        return
+    else:
+        spec, loader = _find_in_archive(path)
+        sys.path[0] = path
     main = _new_main(__file__=spec.origin, __spec__=spec, __loader__=loader, __package__=spec.parent)
-    if spec.origin is not None:
-        sys.argv[0] = spec.origin
-    code = loader.get_code(spec.name)
-    if code is None:
+    if (module := loader.get_code(spec.name)) is None:
         raise ImportError(f"there is no code of {spec.name}")
-    exec(code, main)
+    exec(module, main)
 
 
-def _find_module(name: str) -> tuple[ModuleSpec, InspectLoader]:
+def _find_in_archive(path: str) -> tuple[ModuleSpec, _Loader]:
+    importer = pkgutil.get_importer(path)
+    spec = importer.find_spec("__main__") if importer is not None else None
+    if spec is None or not isinstance(spec.loader, _Loader):
+        raise ImportError(f"there is no __main__ in {path}")
+    return spec, spec.loader
+
+
+def _find_module(name: str) -> tuple[ModuleSpec, _Loader]:
     """A module's spec and loader, of a package its ``__main__``; raises ImportError where it has none."""
     try:
         # Imports the packages it is in, as running it does.
@@ -133,7 +146,7 @@ def _find_module(name: str) -> tuple[ModuleSpec, InspectLoader]:
         raise ImportError(str(error)) from error
     if spec is None:
         raise ImportError(f"there is no {name}")
-    if not isinstance(spec.loader, InspectLoader):
+    if not isinstance(spec.loader, _Loader):
         raise ImportError(f"there is no code of {name}")
     return spec, spec.loader
 
@@ -157,7 +170,6 @@ class _Process:
         self._before = sys.argv, list(sys.path), sys.modules.get("__main__")
         sys.argv = [script.name, *script.arguments]
         path = Path(script.name)
-        # Of an archive or folder runpy itself puts one before this.
         sys.path[:1] = [str(Path.cwd() if script.is_module else path.resolve().parent)]
 
     def __exit__(self, *error: object) -> None:
@@ -216,7 +228,6 @@ def _status_of(error: SystemExit) -> int:
 
 def _of_script(trace: TracebackType | None) -> TracebackType | None:
     """The traceback without the frames that are between Python and the script."""
-    ours = {os.path.normcase(__file__), runpy.__file__, "<frozen runpy>"}
-    while trace is not None and trace.tb_frame.f_code.co_filename in ours:
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next
     return trace
