@@ -17,8 +17,8 @@ import zipfile
 from dataclasses import dataclass, field
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import CodeType, ModuleType, TracebackType
-from typing import Protocol, runtime_checkable
+from types import ModuleType, TracebackType
+from typing import Any
 
 from jax_cmdbuf.errors import InputError
 
@@ -26,14 +26,6 @@ __all__ = ["Script", "ScriptEnd", "run_script"]
 
 STATUS_FAILED = 1
 STATUS_INTERRUPTED = 130
-
-
-@runtime_checkable
-class _Loader(Protocol):
-    """What can give a module's code; ``zipimporter`` is one, though no ``InspectLoader``."""
-
-    def get_code(self, fullname: str, /) -> CodeType | None:
-        """The code, or None where it has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,15 +118,15 @@ def _run(script: Script) -> None:
     exec(module, main)
 
 
-def _find_in_archive(path: str) -> tuple[ModuleSpec, _Loader]:
+def _find_in_archive(path: str) -> tuple[ModuleSpec, Any]:
     importer = pkgutil.get_importer(path)
     spec = importer.find_spec("__main__") if importer is not None else None
-    if spec is None or not isinstance(spec.loader, _Loader):
+    if spec is None or not hasattr(spec.loader, "get_code"):
         raise ImportError(f"there is no __main__ in {path}")
     return spec, spec.loader
 
 
-def _find_module(name: str) -> tuple[ModuleSpec, _Loader]:
+def _find_module(name: str) -> tuple[ModuleSpec, Any]:
     """A module's spec and loader, of a package its ``__main__``; raises ImportError where it has none."""
     try:
         # Imports the packages it is in, as running it does.
@@ -146,7 +138,7 @@ def _find_module(name: str) -> tuple[ModuleSpec, _Loader]:
         raise ImportError(str(error)) from error
     if spec is None:
         raise ImportError(f"there is no {name}")
-    if not isinstance(spec.loader, _Loader):
+    if not hasattr(spec.loader, "get_code"):
         raise ImportError(f"there is no code of {name}")
     return spec, spec.loader
 
