@@ -39,6 +39,8 @@ class RuntimeName(StrEnum):
     """XLA's own command buffers on the process's GPU."""
     SIMULATED = "simulated"
     """The process's backend computes the values; what the target GPU would do is simulated."""
+    CUDA_GRAPH = "cuda_graph"
+    """CUDA graphs of our own on the process's GPU, in every update mode; the rest is left to XLA."""
 
 
 class PendingCall(Protocol):
@@ -186,8 +188,8 @@ def command_buffer(
       fun: a function, or one that ``jax.jit`` has made already.
       update_mode: "ALWAYS_UPDATE", "SKIP_TEMP" or "SKIP_PROFILED"; None: ``JAX_CMDBUF_MODE``, else the one in
         ``XLA_FLAGS``, else ALWAYS_UPDATE.
-      runtime: "auto", "xla" or "simulated"; see :class:`RuntimeName`. None: ``JAX_CMDBUF_RUNTIME``, else
-        "auto".
+      runtime: "auto", "xla", "simulated" or "cuda_graph"; see :class:`RuntimeName`. None:
+        ``JAX_CMDBUF_RUNTIME``, else "auto".
       target: the GPU to simulate: a name such as "h200" or a file of a target's description; None:
         ``JAX_CMDBUF_TARGET``, else "h200".
       plan: what to simulate instead of compiling for the target: a serialized executable, or its file.
@@ -210,13 +212,16 @@ def command_buffer(
     jitted = _jit(fun, jit_options)
     function = getattr(fun, "__name__", None) or type(fun).__name__
     observes = defaults.default_observe() if observe is None else observe
-
-    def make_observed() -> Observed:
-        return Observed(
-            function, mode or defaults.default_update_mode(), target or defaults.default_target(), plan
-        )
-
+    make_observed = functools.partial(_observed, function, mode, target, plan)
     return CommandBufferFunction(jitted, make_observed, RuntimeName(name), observes)
+
+
+def _observed(
+    function: str, mode: CommandBufferUpdateMode | None, target: str | None, plan: GivenPlan | None
+) -> Observed:
+    return Observed(
+        function, mode or defaults.default_update_mode(), target or defaults.default_target(), plan
+    )
 
 
 def _jit(fun: Any, options: dict[str, Any]) -> Any:

@@ -16,7 +16,7 @@ import jax
 
 from jax_cmdbuf import _jax
 from jax_cmdbuf.api.live import live_program
-from jax_cmdbuf.errors import InputError
+from jax_cmdbuf.errors import CompileError, InputError
 from jax_cmdbuf.executable.compile import CompileRequest, ModuleSource, compile_for_target
 from jax_cmdbuf.executable.conversion import Conversion, convert
 from jax_cmdbuf.executable.executable import Executable
@@ -57,14 +57,9 @@ def make_plan(traced: jax.stages.Traced, target: str | None, given: GivenPlan | 
     Raises:
       InputError: the given executable cannot be read, or does not take these arguments.
       CmdbufError: compiling for the target failed; see ``executable.compile``.
-      ValueError: JAX cannot lower the function for a GPU, as one that calls back into Python.
     """
     gpu = load_target(target or DEFAULT_TARGET)
-    with warnings.catch_warnings():
-        # The user's own call says the same once more.
-        warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
-        # What calls back into Python cannot be lowered for a platform that is not there.
-        lowered = traced.lower(lowering_platforms=("cuda",)) if given is None else traced.lower()
+    lowered = _lower(traced, None if given is not None else ("cuda",))
     executable = _given(given) if given is not None else _compiled(lowered, gpu)
     kept = _jax.kept_arguments(lowered)
     takes = sum(each.is_entry_computation_parameter for each in executable.allocations)
@@ -75,6 +70,22 @@ def make_plan(traced: jax.stages.Traced, target: str | None, given: GivenPlan | 
         )
     conversion = convert(executable, device=executable.device or gpu.device)
     return GpuPlan(executable, conversion, kept, bool(traced.jaxpr.effects))
+
+
+def _lower(traced: jax.stages.Traced, platforms: tuple[str, ...] | None) -> jax.stages.Lowered:
+    """Lowers for platforms that need not be there; None: for those that are."""
+    with warnings.catch_warnings():
+        # The user's own call says the same once more.
+        warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
+        try:
+            lowered: jax.stages.Lowered = (
+                traced.lower(lowering_platforms=platforms) if platforms else traced.lower()
+            )
+            return lowered
+        except (ValueError, TypeError, NotImplementedError, RuntimeError) as error:
+            # What calls back into Python, for one, cannot be lowered for a platform that is not there.
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise CompileError(f"JAX cannot lower {traced.fun_name} for a GPU: {reason}") from error
 
 
 def _given(given: GivenPlan) -> Executable:

@@ -211,20 +211,24 @@ def measure_command_buffers(
             stream.synchronize()
         for count in (1, NODES):
             for _ in range(repeats):
-                buffer, _ = graphs.chain("kernel", count)
-                with watch.time(f"instantiate {count}"):
-                    buffer.finalize()
-                buffer.submit(stream)
-                stream.synchronize()
-                with watch.time(f"launch {count}"):
-                    buffer.submit(stream)
-                stream.synchronize()
-                buffer.close()
+                _measure_launch(graphs, count, stream, watch)
     found = watch.medians()
     for what in ("instantiate", "launch"):
         one, many = found.pop(f"{what} 1"), found.pop(f"{what} {NODES}")
         found |= {what: one, f"{what}.node": max(many - one, 0.0) / (NODES - 1)}
     return found
+
+
+def _measure_launch(graphs: _Graphs, count: int, stream: se.Stream, watch: _Stopwatch) -> None:
+    buffer, _ = graphs.chain("kernel", count)
+    with watch.time(f"instantiate {count}"):
+        buffer.finalize()
+    buffer.submit(stream)
+    stream.synchronize()
+    with watch.time(f"launch {count}"):
+        buffer.submit(stream)
+    stream.synchronize()
+    buffer.close()
 
 
 def measure_copies(

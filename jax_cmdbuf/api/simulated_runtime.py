@@ -110,10 +110,8 @@ class SimulatedRuntime:
             paths = self._paths(plan, arguments)
             loaded = GpuExecutable(plan.executable, plan.conversion, observed.mode, self.registry, paths)
             return SimulatedProgram(observed, plan, loaded)
-        except Exception as error:
-            # Whatever it is, the user's program runs on; what this package raises on purpose is a sentence.
-            said = error if isinstance(error, CmdbufError) else f"{type(error).__name__}: {error}"
-            _LOGGER.warning("%s runs, but is not simulated: %s", observed.name, said)
+        except CmdbufError as error:
+            _LOGGER.warning("%s runs, but is not simulated: %s", observed.name, error)
             return None
 
     def _paths(self, plan: GpuPlan, arguments: Arguments) -> dict[int, str]:

@@ -4,14 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import TYPE_CHECKING
 
 from jax_cmdbuf.cli.output import print_rich, progress, write_output
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from jax_cmdbuf.runtime.calibration import Calibration
 
 __all__ = ["HELP", "NAME", "add_arguments", "run"]
 
@@ -28,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Measures and shows."""
     from jax_cmdbuf.api.calibrate import calibrate
+    from jax_cmdbuf.report.terminal_calibration import print_calibration
 
     with progress("measuring") as tell:
         calibration = calibrate(tell)
@@ -37,23 +32,5 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.format == "json":
         write_output(text, None)
     else:
-        print_rich(lambda console: _show(calibration, console), None)
+        print_rich(lambda console: print_calibration(calibration, console), None)
     return 0
-
-
-def _show(calibration: Calibration, console: Console) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    from jax_cmdbuf.runtime.calibration import MEASURED
-
-    console.print(
-        Text(f"{calibration.gpu}, driver {calibration.driver}, jaxlib {calibration.jaxlib}", style="bold")
-    )
-    table = Table(show_edge=False, pad_edge=False)
-    table.add_column("cost")
-    table.add_column("µs", justify="right")
-    table.add_column("of")
-    for name, meaning in MEASURED.items():
-        table.add_row(name, f"{calibration[name]:,.2f}", Text(meaning))
-    console.print(table)

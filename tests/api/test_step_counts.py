@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from jax_cmdbuf.api.forecast import CallerHabits, Forecast, forecast
+from jax_cmdbuf.api.step_counts import count_step
 from jax_cmdbuf.executable.conversion import convert
 from jax_cmdbuf.executable.executable import Executable
 from jax_cmdbuf.executable.targets import load_target
 from jax_cmdbuf.runtime.calibration import MEASURED, Calibration
+from jax_cmdbuf.runtime.forecast import CallerHabits, Forecast, forecast
 from xla_flags.options import CommandBufferUpdateMode as Mode
 
 RECORDED = Path(__file__).parents[1] / "data" / "va_remap"
@@ -26,12 +27,13 @@ def recorded(name: str) -> Executable:
 
 def look(name: str, mode: Mode, habits: CallerHabits) -> Forecast:
     executable = recorded(name)
-    return forecast(executable, convert(executable, device=load_target("h200").device), mode, habits, COSTS)
+    conversion = convert(executable, device=load_target("h200").device)
+    return forecast(count_step(executable, conversion, mode, habits), COSTS)
 
 
 def test_a_result_used_as_scratch_is_updated_in_every_mode_if_it_is_kept() -> None:
     for mode, updated in zip(MODES, (16, 15, 15), strict=True):
-        assert look("mlp_same", mode, CallerHabits()).updated == updated
+        assert look("mlp_same", mode, CallerHabits()).counts.updated == updated
 
 
 @pytest.mark.parametrize(
@@ -41,7 +43,7 @@ def test_a_result_used_as_scratch_is_updated_in_every_mode_if_it_is_kept() -> No
 )
 def test_a_result_dropped_in_time_may_come_back_to_its_place(mode: Mode, updated: int) -> None:
     found = look("mlp_same", mode, CallerHabits(keeps_results=False))
-    assert (found.updated, found.launches, found.plain) == (updated, 1, 0)
+    assert (found.counts.updated, found.counts.launches, found.counts.plain) == (updated, 1, 0)
     assert found.microseconds["remap"] == 0
     assert found.address_changes == updated
     assert found.total == sum(found.microseconds.values())
@@ -52,23 +54,23 @@ def test_an_input_that_moves_after_the_profile_is_remapped_at_every_step() -> No
     moving = CallerHabits(frozenset(), frozenset({0}), keeps_results=False)
     found = look("mlp_same", Mode.SKIP_PROFILED, moving)
     assert still.microseconds["remap"] == 0
-    assert found.driver_calls["cuMemMap"] == found.driver_calls["cuMemUnmap"] == 1
-    assert found.microseconds["remap"] > 25
+    assert found.counts.driver_calls["cuMemMap"] == found.counts.driver_calls["cuMemUnmap"] == 1
+    assert found.microseconds["remap"] >= COSTS["native.remap"]
     # XLA's other modes update the commands that read it instead.
     for mode in MODES[:2]:
-        assert look("mlp_same", mode, moving).driver_calls.get("cuMemMap", 0) == 0
+        assert look("mlp_same", mode, moving).counts.driver_calls.get("cuMemMap", 0) == 0
 
 
 def test_an_input_that_always_moves_is_no_part_of_the_persistent_set() -> None:
     found = look("mlp_same", Mode.SKIP_PROFILED, CallerHabits(frozenset({0})))
-    assert found.updated == 16
-    assert found.driver_calls.get("cuMemMap", 0) == 0
+    assert found.counts.updated == 16
+    assert found.counts.driver_calls.get("cuMemMap", 0) == 0
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in RECORDED.iterdir() if path.is_dir()))
 @pytest.mark.parametrize("mode", MODES)
 def test_every_recorded_program_has_a_forecast(name: str, mode: Mode) -> None:
     found = look(name, mode, CallerHabits())
-    assert found.mode is mode
+    assert found.counts.mode is mode
     assert all(value >= 0 for value in found.microseconds.values())
-    assert found.updated <= found.commands * max(found.launches, 1) + 64
+    assert found.counts.updated <= found.counts.commands * max(found.counts.launches, 1) + 64
