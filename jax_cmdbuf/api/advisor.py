@@ -5,17 +5,19 @@ Invariant: a mode is advised over a simpler one only for a saving that is larger
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 
 from jax_cmdbuf.api.step_counts import count_step
 from jax_cmdbuf.errors import InputError, StatusError
 from jax_cmdbuf.executable.conversion import Conversion
 from jax_cmdbuf.executable.executable import Executable
-from jax_cmdbuf.runtime.calibration import Calibration
+from jax_cmdbuf.report.model import Plan
+from jax_cmdbuf.runtime.calibration import Calibration, load_calibration, shipped_calibration
 from jax_cmdbuf.runtime.forecast import Advice, CallerHabits, Forecast, forecast
 from xla_flags.options import CommandBufferUpdateMode
 
-__all__ = ["advise"]
+__all__ = ["advise", "advise_plan"]
 
 # From the simplest to the most involved.
 _MODES = (
@@ -66,7 +68,41 @@ def advise(
     plain = forecasts[CommandBufferUpdateMode.ALWAYS_UPDATE]
     saves = plain.address_changes - forecasts[mode].address_changes
     hints = tuple(_hints(executable, conversion, calibration, habits, forecasts[mode], other[mode]))
-    return Advice(mode, saves, _best(other) is mode, _verdict(plain, mode, saves), hints, forecasts, habits)
+    costs = f"{calibration.gpu}, jaxlib {calibration.jaxlib}, driver {calibration.driver}"
+    verdict = _verdict(plain, mode, saves)
+    return Advice(mode, saves, _best(other) is mode, verdict, hints, forecasts, habits, costs)
+
+
+def advise_plan(
+    plan: Plan, moving: Sequence[str] = (), keeps_results: bool = True, calibration: str | None = None
+) -> Advice:
+    """The same for a plan, with arguments by name.
+
+    Args:
+      plan: the program.
+      moving: arguments that are another array in each call: paths, or the parts that they begin with.
+      keeps_results: a call's results live until the next call has returned.
+      calibration: file with the costs; None: those of an H200.
+
+    Raises:
+      InputError: the program has no such argument, or the file is no calibration.
+    """
+    costs = shipped_calibration() if calibration is None else load_calibration(calibration)
+    labels = {row.allocation.index: row.path or row.label for row in plan.allocations}
+    paths = [labels[index] for index in plan.executable.parameter_allocations]
+    leaves = set[int]()
+    for name in moving:
+        found = {leaf for leaf, path in enumerate(paths) if _begins_with(path, name)}
+        if not found:
+            known = ", ".join(dict.fromkeys(re.split(r"[.\[]", path)[0] for path in paths)) or "none"
+            raise InputError(f"{plan.executable.module} has no argument {name}; it has: {known}")
+        leaves |= found
+    habits = CallerHabits(frozenset(leaves), keeps_results=keeps_results)
+    return advise(plan.executable, plan.conversion, costs, habits)
+
+
+def _begins_with(path: str, part: str) -> bool:
+    return path == part or (path.startswith(part) and path[len(part)] in ".[")
 
 
 def _best(forecasts: Mapping[CommandBufferUpdateMode, Forecast]) -> CommandBufferUpdateMode:

@@ -15,7 +15,7 @@ from jax_cmdbuf.errors import InputError
 if TYPE_CHECKING:
     from jax_cmdbuf.api.plan import PlanOptions
 
-__all__ = ["HELP", "NAME", "add_arguments", "run"]
+__all__ = ["HELP", "NAME", "add_arguments", "add_source_arguments", "plan_options", "run"]
 
 NAME = "plan"
 HELP = "show the command buffers and allocations of a compiled program, for a GPU that need not be there"
@@ -23,17 +23,30 @@ HELP = "show the command buffers and allocations of a compiled program, for a GP
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the verb's arguments."""
+    group = add_source_arguments(parser)
+    group.add_argument(
+        "--compare",
+        action="append",
+        metavar="FLAGS",
+        help="given twice: compile with each of these flags after --xla_flags, and show what differs",
+    )
+    output = parser.add_argument_group("output")
+    output.add_argument("--format", choices=("text", "json", "html"), default="text", help="default: text")
+    output.add_argument("--output", "-o", metavar="FILE", help="write there instead of to stdout")
+    output.add_argument("--full", action="store_true", help="text: show every command and allocation")
+
+
+def add_source_arguments(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """Declares what to plan and how to compile it; the group of the latter can be added to."""
     parser.add_argument(
         "source",
         help="file.py:function (its arguments come from <function>_args beside it, or from --arg), a "
         "serialized executable, HLO text or StableHLO text",
     )
     _add_program_arguments(parser.add_argument_group("what to compile, for what"))
-    _add_compilation_arguments(parser.add_argument_group("how to compile"))
-    output = parser.add_argument_group("output")
-    output.add_argument("--format", choices=("text", "json", "html"), default="text", help="default: text")
-    output.add_argument("--output", "-o", metavar="FILE", help="write there instead of to stdout")
-    output.add_argument("--full", action="store_true", help="text: show every command and allocation")
+    group = parser.add_argument_group("how to compile")
+    _add_compilation_arguments(group)
+    return group
 
 
 def _add_program_arguments(group: argparse._ArgumentGroup) -> None:
@@ -71,12 +84,6 @@ def _add_compilation_arguments(group: argparse._ArgumentGroup) -> None:
         help="XLA_FLAGS of the compilation (default: those of the environment)",
     )
     group.add_argument(
-        "--compare",
-        action="append",
-        metavar="FLAGS",
-        help="given twice: compile with each of these flags after --xla_flags, and show what differs",
-    )
-    group.add_argument(
         "--ffi-compatible",
         action="append",
         default=[],
@@ -91,9 +98,21 @@ def _add_compilation_arguments(group: argparse._ArgumentGroup) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Makes the plan, or two, and shows it."""
+    options = plan_options(arguments)
+    if arguments.compare is None:
+        _show_plan(arguments, options)
+    elif len(arguments.compare) == 2:
+        _show_comparison(arguments, options)
+    else:
+        raise InputError(f"--compare must be given twice, not {len(arguments.compare)} times")
+    return 0
+
+
+def plan_options(arguments: argparse.Namespace) -> PlanOptions:
+    """What ``add_source_arguments`` declared, as options of a plan."""
     from jax_cmdbuf.api.plan import PlanOptions
 
-    options = PlanOptions(
+    return PlanOptions(
         arguments.target,
         arguments.devices,
         None if arguments.shard is None else tuple(name for name in arguments.shard if name != "none"),
@@ -102,13 +121,6 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.timeout,
         tuple(arguments.ffi_compatible),
     )
-    if arguments.compare is None:
-        _show_plan(arguments, options)
-    elif len(arguments.compare) == 2:
-        _show_comparison(arguments, options)
-    else:
-        raise InputError(f"--compare must be given twice, not {len(arguments.compare)} times")
-    return 0
 
 
 def _show_plan(arguments: argparse.Namespace, options: PlanOptions) -> None:

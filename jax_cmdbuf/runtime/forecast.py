@@ -117,6 +117,7 @@ class Advice:
       hints: what the caller could change, one sentence each, with what it saves.
       forecasts: a step under each mode, for the habits that were assumed.
       habits: those habits.
+      costs: where the costs are from.
     """
 
     mode: CommandBufferUpdateMode
@@ -126,3 +127,4 @@ class Advice:
     hints: tuple[str, ...]
     forecasts: Mapping[CommandBufferUpdateMode, Forecast]
     habits: CallerHabits
+    costs: str
