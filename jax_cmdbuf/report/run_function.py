@@ -55,23 +55,7 @@ def function_of_executions(
     """
     commands = _commands_by_allocation(conversion)
     last = next((each.snapshot for each in reversed(executions) if each.snapshot is not None), None)
-    columns = tuple(make_column(each.events) for each in executions)
-    missing = len(columns) - len(times)
-    timed = [(-1.0, -1.0)] * max(missing, 0) + list(times[max(-missing, 0) :])
-    runs = tuple(
-        ExecutionRun(
-            began,
-            took,
-            column.fallbacks,
-            column.recorded,
-            column.updated,
-            column.skipped,
-            column.submitted,
-            column.transition,
-            column.error,
-        )
-        for column, (began, took) in zip(columns, timed, strict=True)
-    )
+    runs = _runs(executions, times)
     constants = loaded.program.classification.constants
     made = dataclasses.replace(
         base,
@@ -108,9 +92,29 @@ def function_of_snapshot(
       moves: allocation -> in how many of them it moved.
       uses: path -> how the calls passed it.
     """
-    used = [each for each in snapshot.allocations if each.reason not in _UNUSED]
-    allocations = tuple(
-        AllocationRun(
+    made = dataclasses.replace(
+        base,
+        phase=snapshot.phase if snapshot.limit or snapshot.selected else "none",
+        steps=snapshot.steps,
+        limit=snapshot.limit,
+        failures=snapshot.failures,
+        persistent=snapshot.persistent,
+        selected=snapshot.selected,
+        reserved=snapshot.reserved_bytes,
+        allocations=tuple(_native_allocations(snapshot, compared, moves, uses)),
+        first=base.calls - len(times),
+        executions=tuple(ExecutionRun(began, took) for began, took in times),
+    )
+    return dataclasses.replace(made, hazards=find_hazards(made), advice=advise(made, {}))
+
+
+def _native_allocations(
+    snapshot: RemappingSnapshot, compared: int, moves: Mapping[int, int], uses: Mapping[str, ArgumentUse]
+) -> Iterable[AllocationRun]:
+    for each in snapshot.allocations:
+        if each.reason in _UNUSED:
+            continue
+        yield AllocationRun(
             each.allocation,
             each.size,
             each.path,
@@ -126,22 +130,6 @@ def function_of_snapshot(
             "",
             uses.get(each.path),
         )
-        for each in used
-    )
-    made = dataclasses.replace(
-        base,
-        phase=snapshot.phase if snapshot.limit or snapshot.selected else "none",
-        steps=snapshot.steps,
-        limit=snapshot.limit,
-        failures=snapshot.failures,
-        persistent=snapshot.persistent,
-        selected=snapshot.selected,
-        reserved=snapshot.reserved_bytes,
-        allocations=allocations,
-        first=base.calls - len(times),
-        executions=tuple(ExecutionRun(began, took) for began, took in times),
-    )
-    return dataclasses.replace(made, hazards=find_hazards(made), advice=advise(made, {}))
 
 
 # What no command buffer reads or writes, by the reason for its role.
@@ -154,6 +142,19 @@ _UNUSED = frozenset(
         RoleReason.NOT_IN_COMMAND_BUFFER,
     )
 )
+
+
+def _runs(
+    executions: Sequence[ReplayedExecution], times: Sequence[tuple[float, float]]
+) -> tuple[ExecutionRun, ...]:
+    missing = len(executions) - len(times)
+    timed = [(-1.0, -1.0)] * max(missing, 0) + list(times[max(-missing, 0) :])
+    found = []
+    for execution, (began, took) in zip(executions, timed, strict=True):
+        column = make_column(execution.events)
+        counts = column.fallbacks, column.recorded, column.updated, column.skipped, column.submitted
+        found.append(ExecutionRun(began, took, *counts, column.transition, column.error))
+    return tuple(found)
 
 
 def _commands_by_allocation(conversion: Conversion) -> dict[int, frozenset[int]]:
