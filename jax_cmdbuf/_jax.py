@@ -22,14 +22,17 @@ __all__ = [
     "disable_jit_switch",
     "distributed_process",
     "hlo_text_to_proto",
+    "jit_like",
     "jit_with_options",
     "kept_arguments",
     "parse_mlir",
     "register_shardwise_target",
+    "result_types",
     "shards_of",
     "static_arguments",
     "top_level_check",
     "trace_context_reader",
+    "weakly_typed",
 ]
 
 
@@ -105,6 +108,30 @@ def jit_with_options(jitted: Any, options: Mapping[str, Any]) -> Any | None:
     return _private("jax._src.pjit", "_cpp_pjit")(
         function, info._replace(compiler_options_kvs=tuple(pairs.items()))
     )
+
+
+def jit_like(jitted: Any, function: Callable[..., Any], options: Mapping[str, Any]) -> Any | None:
+    """Another function jitted as ``jitted`` is: donation, static arguments, shardings; with more options.
+
+    None if ``jax.jit`` did not make it.
+    """
+    info = getattr(jitted, "_jit_info", None)
+    if info is None:
+        return None
+    pairs = dict(info.compiler_options_kvs) | dict(options)
+    return _private("jax._src.pjit", "_cpp_pjit")(
+        function, info._replace(compiler_options_kvs=tuple(pairs.items()))
+    )
+
+
+def result_types(traced: Any) -> tuple[Any, ...]:
+    """Types of the flattened results of a ``Traced``, which say more than the public ones: ``weak_type``."""
+    return tuple(traced.jaxpr.out_avals)
+
+
+def weakly_typed(value: Any) -> Any:
+    """The same array with a weak type, as what is computed from Python's numbers has."""
+    return _private("jax._src.lax.lax", "_convert_element_type")(value, weak_type=True)
 
 
 def compiler_options_of(jitted: Any) -> dict[str, Any]:

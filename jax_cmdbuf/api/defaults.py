@@ -37,7 +37,7 @@ RUNTIME = "JAX_CMDBUF_RUNTIME"
 TARGET = "JAX_CMDBUF_TARGET"
 
 _MODES = ("ALWAYS_UPDATE", "SKIP_TEMP", "SKIP_PROFILED")
-_RUNTIMES = ("auto", "xla", "simulated")
+_RUNTIMES = ("auto", "xla", "simulated", "cuda_graph")
 _FLAG = "--xla_gpu_command_buffer_update_mode="
 
 

@@ -90,6 +90,24 @@ class CallFrame:
         """The results."""
         return self._buffers(self._address + self._abi.frame_results)
 
+    @property
+    def argument_addresses(self) -> list[int]:
+        """Where the operands are, and nothing else of them; 0 for an empty one on some platforms."""
+        return self._addresses(self._address + self._abi.frame_arguments)
+
+    @property
+    def result_addresses(self) -> list[int]:
+        """Where the results are, and nothing else of them."""
+        return self._addresses(self._address + self._abi.frame_results)
+
+    def _addresses(self, sequence: int) -> list[int]:
+        count = _int64(sequence + self._abi.sequence_size)
+        if not count:
+            return []
+        buffers = (ctypes.c_uint64 * count).from_address(_pointer(sequence + self._abi.sequence_items))
+        place, read = self._abi.buffer_data, ctypes.c_uint64.from_address
+        return [read(buffer + place).value for buffer in buffers]
+
     def _buffers(self, sequence: int) -> tuple[Buffer, ...]:
         abi = self._abi
         count = _int64(sequence + abi.sequence_size)

@@ -52,6 +52,7 @@ class Abi:
     Attributes:
       header: where they come from.
       buffer: layout of ``XLA_FFI_Buffer``.
+      buffer_data: offset of its address.
       dtypes, stages: number -> name.
       frame_*: offsets in ``XLA_FFI_CallFrame``.
       sequence_size, sequence_items: offsets in ``XLA_FFI_Args``, which ``XLA_FFI_Rets`` shares.
@@ -61,6 +62,7 @@ class Abi:
         self.header = header
         offset = header.offset
         self.buffer: Any = header.struct("Buffer")
+        self.buffer_data = offset("Buffer", "data")
         self.dtypes = {number: name.lower() for name, number in header.enum("DataType").items()}
         self.stages = {number: name for name, number in header.enum("ExecutionStage").items()}
         self.frame_extension = offset("CallFrame", "extension_start")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
+from jax_cmdbuf.api.cuda_graph_runtime import cuda_graph_runtime
 from jax_cmdbuf.api.native_mode import UpdateModeStatus
 from jax_cmdbuf.api.signature import Arguments, is_tracing, read_arguments
 from jax_cmdbuf.api.simulated_runtime import SimulatedProgram, SimulatedRuntime
@@ -121,11 +122,13 @@ def current_runtime(name: RuntimeName) -> Runtime | None:
 
 
 def _is_native(name: RuntimeName) -> bool:
-    return name == "xla" or (name == "auto" and jax.default_backend() == "gpu")
+    return name in ("xla", "cuda_graph") or (name == "auto" and jax.default_backend() == "gpu")
 
 
 def native_call(function: CommandBufferFunction[..., Any]) -> Callable[..., Any] | None:
     """What a function calls instead of its jitted function; None: it is watched by ``current_runtime``."""
+    if function.runtime_name == "cuda_graph":
+        return cuda_graph_runtime().attach(function)
     if _is_native(function.runtime_name):
         return xla_runtime().attach(function, function.observes)
     jitted: Callable[..., Any] = function.jitted
@@ -134,6 +137,8 @@ def native_call(function: CommandBufferFunction[..., Any]) -> Callable[..., Any]
 
 def status_of(function: CommandBufferFunction[..., Any]) -> UpdateModeStatus:
     """What becomes of a function's update mode."""
+    if function.runtime_name == "cuda_graph":
+        return cuda_graph_runtime().status(function)
     if _is_native(function.runtime_name):
         return xla_runtime().status(function)
     mode = str(function.observed.mode)

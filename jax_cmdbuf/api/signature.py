@@ -12,7 +12,7 @@ import jax
 
 from jax_cmdbuf import _jax
 
-__all__ = ["Arguments", "is_tracing", "read_arguments"]
+__all__ = ["Arguments", "flatten_arguments", "is_tracing", "read_arguments"]
 
 
 class Arguments(NamedTuple):
@@ -48,17 +48,30 @@ def read_arguments(
       names: its positional parameters' names, as far as they are known.
       args, kwargs: the call's arguments.
     """
+    leaves, paths = flatten_arguments(jitted, names, args, kwargs)
+    traced = jitted.trace(*args, **kwargs)
+    shardings = tuple(leaf.sharding if isinstance(leaf, jax.Array) else None for leaf in leaves)
+    donated = tuple(info.donated for info in jax.tree.leaves(traced.args_info))
+    return Arguments(leaves, paths, donated, traced, (_Identity(traced.jaxpr), shardings))
+
+
+def flatten_arguments(
+    jitted: Any, names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], tuple[str, ...]]:
+    """Leaves of the dynamic arguments, in the order in which JAX takes them, and the path of each.
+
+    Args:
+      jitted: the jitted function.
+      names: its positional parameters' names, as far as they are known.
+      args, kwargs: the call's arguments.
+    """
     static_numbers, static_names = _jax.static_arguments(jitted)
     static = {number % len(args) if number < 0 else number for number in static_numbers} if args else set()
     dynamic = {number: value for number, value in enumerate(args) if number not in static}
     keywords = {name: value for name, value in kwargs.items() if name not in static_names}
     named, _ = jax.tree_util.tree_flatten_with_path((dynamic, keywords))
     leaves = tuple(leaf for _, leaf in named)
-    paths = tuple(_path(path, names) for path, _ in named)
-    traced = jitted.trace(*args, **kwargs)
-    shardings = tuple(leaf.sharding if isinstance(leaf, jax.Array) else None for leaf in leaves)
-    donated = tuple(info.donated for info in jax.tree.leaves(traced.args_info))
-    return Arguments(leaves, paths, donated, traced, (_Identity(traced.jaxpr), shardings))
+    return leaves, tuple(_path(path, names) for path, _ in named)
 
 
 def _path(path: tuple[Any, ...], names: tuple[str, ...]) -> str:

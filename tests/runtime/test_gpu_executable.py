@@ -116,7 +116,7 @@ def test_a_result_in_an_arguments_memory_must_be_given_there(world, make):
     buffer, other = world.allocate(), world.allocate()
     options = RunOptions(world.allocator, world.stream, NO_SINK)
     assert loaded.execute(options, [buffer], results=[buffer]).outputs == (buffer,)
-    with pytest.raises(InputError, match="result 0 of .* is the memory of an argument"):
+    with pytest.raises(InputError, match=r"result 0 of .* is the memory of an argument"):
         loaded.execute(options, [buffer], results=[other])
 
 
