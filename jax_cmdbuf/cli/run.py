@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--runtime",
         metavar="NAME",
-        help="auto (default: XLA on a GPU, else simulated), xla or simulated",
+        help="xla, simulated, ... as runtime= of the decorator (default: XLA on a GPU, else simulated)",
     )
     add_output_arguments(parser)
 

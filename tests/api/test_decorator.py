@@ -132,6 +132,24 @@ def test_default_modes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert two_gemm(update_mode="SKIP_TEMP").observed.mode is CommandBufferUpdateMode.SKIP_TEMP
 
 
+def test_defaults_are_read_at_the_first_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As under absl, where the command line is parsed after the functions are decorated."""
+    decorated = two_gemm(update_mode=None)
+    monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_command_buffer_update_mode=SKIP_TEMP")
+    monkeypatch.setenv("JAX_CMDBUF_TARGET", "h100")
+    decorated(matrix(), matrix(), matrix())
+    monkeypatch.delenv("XLA_FLAGS")
+    assert decorated.observed.mode is CommandBufferUpdateMode.SKIP_TEMP
+    assert decorated.observed.target == "h100"
+    assert two_gemm(target="l4").observed.target == "l4"
+
+
+def test_the_default_runtime_is_read_when_decorating(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAX_CMDBUF_RUNTIME", "xla")
+    assert command_buffer(function).runtime_name is RuntimeName.XLA
+    assert command_buffer(function, runtime="simulated").runtime_name is RuntimeName.SIMULATED
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [

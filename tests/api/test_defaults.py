@@ -2,8 +2,17 @@ from __future__ import annotations
 
 import pytest
 
-from jax_cmdbuf.api.defaults import UPDATE_MODE, default_observe, default_update_mode, update_mode_named
-from jax_cmdbuf.errors import InputError
+from jax_cmdbuf.api.defaults import (
+    UPDATE_MODE,
+    check_target,
+    default_observe,
+    default_runtime,
+    default_target,
+    default_update_mode,
+    runtime_named,
+    update_mode_named,
+)
+from jax_cmdbuf.errors import InputError, TargetError
 
 FLAG = "--xla_gpu_command_buffer_update_mode="
 
@@ -43,3 +52,19 @@ def test_observing_is_switched_by_a_word() -> None:
     assert not default_observe({"JAX_CMDBUF_OBSERVE": "off"})
     with pytest.raises(InputError, match="JAX_CMDBUF_OBSERVE is '0'; it is on or off"):
         default_observe({"JAX_CMDBUF_OBSERVE": "0"})
+
+
+def test_runtime_and_target() -> None:
+    assert default_runtime({}) == "auto"
+    assert default_runtime({"JAX_CMDBUF_RUNTIME": "simulated"}) == "simulated"
+    with pytest.raises(InputError, match="JAX_CMDBUF_RUNTIME is 'gpu'; it is one of auto, xla, simulated"):
+        default_runtime({"JAX_CMDBUF_RUNTIME": "gpu"})
+    assert runtime_named("xla", "runtime") == "xla"
+    assert default_target({}) is None
+    assert default_target({"JAX_CMDBUF_TARGET": "l4"}) == "l4"
+
+
+def test_targets_are_checked_by_name() -> None:
+    check_target("h100")
+    with pytest.raises(TargetError, match="unknown target 'none'"):
+        check_target("none")
