@@ -44,6 +44,9 @@ class Engine(Protocol):
     def read_results(self, leaves: range) -> list[jax.Array]:
         """Result leaves of the last run; arrays of the caller's own."""
 
+    def synchronize(self) -> None:
+        """Waits for what was enqueued."""
+
     def close(self) -> None:
         """Releases everything; more calls do nothing."""
 
@@ -144,6 +147,16 @@ class CaptureSession:
         with self._lock:
             self._check()
             self._write(self._step.state, self._step.state.read(state))
+
+    def synchronize(self) -> None:
+        """Waits until the device has done all runs.
+
+        Raises:
+          StatusError: as ``run``.
+        """
+        with self._lock:
+            self._check()
+            self._guarded(self._engine.synchronize)
 
     def close(self) -> None:
         """Waits for the runs and releases everything; more calls do nothing."""

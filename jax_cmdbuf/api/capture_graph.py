@@ -119,6 +119,10 @@ class GraphEngine:
         jax.block_until_ready(made)  # type: ignore[no-untyped-call]
         return made
 
+    def synchronize(self) -> None:
+        """See ``Engine``."""
+        self._stream.synchronize()
+
     def close(self) -> None:
         """See ``Engine``."""
         self._program.close()

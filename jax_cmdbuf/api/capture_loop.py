@@ -44,6 +44,10 @@ class LoopEngine:
         """See ``Engine``."""
         return [jax.numpy.copy(self._results[leaf]) for leaf in leaves]
 
+    def synchronize(self) -> None:
+        """See ``Engine``."""
+        jax.block_until_ready((self._arguments, self._results))  # type: ignore[no-untyped-call]
+
     def close(self) -> None:
         """See ``Engine``."""
         self._arguments.clear()

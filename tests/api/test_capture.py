@@ -61,6 +61,7 @@ def test_arguments_by_name_and_those_left_out(session):
     given = batches(3)
     session.run(batch=given[1])
     session.run()
+    session.synchronize()
     state, out = loop(first_state(), [given[1], given[1]])
     assert_same((session.state(), session.outputs()), (state, out))
 
@@ -204,7 +205,13 @@ def test_closed_and_early(session):
         session.outputs()
     session.close()
     session.close()
-    for call in (session.run, session.state, session.outputs, lambda: session.run_many(steps=1)):
+    for call in (
+        session.run,
+        session.state,
+        session.outputs,
+        session.synchronize,
+        lambda: session.run_many(steps=1),
+    ):
         with pytest.raises(StatusError, match="the capture of step is closed"):
             call()
 
