@@ -63,7 +63,7 @@ class Child:
             }
         )
         self._process = subprocess.Popen(
-            [sys.executable, str(HERE / "gpu_child.py"), what],
+            [sys.executable, str(HERE / "gpu" / "child.py"), what],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import gpu_workloads
 import jax
 import numpy as np
+import workloads
 
 import jax_cmdbuf
 
@@ -22,7 +22,7 @@ CHUNK = 50
 CHECKED = 20
 
 
-def native(workload: gpu_workloads.Workload, wrap: Callable[..., Any]) -> tuple[Callable[[int], Any], str]:
+def native(workload: workloads.Workload, wrap: Callable[..., Any]) -> tuple[Callable[[int], Any], str]:
     step = wrap(workload.step, donate_argnums=(0,) if workload.donate else ())
     kept: dict[str, Any] = {"state": workload.state(), "out": None, "turn": 0}
     batches = workload.batches
@@ -39,7 +39,7 @@ def native(workload: gpu_workloads.Workload, wrap: Callable[..., Any]) -> tuple[
     return run, "native"
 
 
-def session(workload: gpu_workloads.Workload) -> tuple[Callable[[int], Any], str]:
+def session(workload: workloads.Workload) -> tuple[Callable[[int], Any], str]:
     batches = workload.batches
     captured = jax_cmdbuf.capture(workload.step, workload.state(), workload.fixed, batches[0])
     turn = 0
@@ -60,7 +60,7 @@ def session(workload: gpu_workloads.Workload) -> tuple[Callable[[int], Any], str
     return run, captured.runtime if captured.reason is None else f"{captured.runtime}: {captured.reason}"
 
 
-def floor(workload: gpu_workloads.Workload) -> tuple[Callable[[int], Any], str]:
+def floor(workload: workloads.Workload) -> tuple[Callable[[int], Any], str]:
     """Launches of the recorded program and nothing else: what no loop can beat."""
     captured = jax_cmdbuf.capture(
         workload.step, workload.state(), workload.fixed, workload.batches[0], runtime="cuda_graph"
@@ -85,7 +85,7 @@ def checksum(result: Any) -> float | None:
     return float(sum(np.asarray(leaf, np.float64).sum() for leaf in jax.tree.leaves(tree)))
 
 
-def make(configuration: str, workload: gpu_workloads.Workload) -> tuple[Callable[[int], Any], str]:
+def make(configuration: str, workload: workloads.Workload) -> tuple[Callable[[int], Any], str]:
     if configuration == "session":
         return session(workload)
     if configuration == "floor":
@@ -99,7 +99,7 @@ def make(configuration: str, workload: gpu_workloads.Workload) -> tuple[Callable
 
 
 def main(configuration: str) -> None:
-    found = gpu_workloads.workloads()
+    found = workloads.workloads()
     running: dict[str, tuple[Callable[[int], Any], str]] = {}
     sums: dict[str, float | None] = {}
     print("ready", flush=True)
