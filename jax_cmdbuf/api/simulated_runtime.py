@@ -117,7 +117,13 @@ class SimulatedRuntime:
     def _paths(self, plan: GpuPlan, arguments: Arguments) -> dict[int, str]:
         entries = [each for each in plan.executable.allocations if each.is_entry_computation_parameter]
         entries.sort(key=lambda each: (each.parameter_number or 0, each.parameter_shape_index))
-        return {
+        named, _ = jax.tree_util.tree_flatten_with_path(arguments.traced.out_info)
+        # A result in an argument's memory goes by the argument's name; a given plan may have other results.
+        paths = {
+            index: f"result{jax.tree_util.keystr(path)}"
+            for index, (path, _) in zip(plan.executable.result_allocations, named, strict=False)
+        }
+        return paths | {
             allocation.index: arguments.paths[position]
             for allocation, position in zip(entries, plan.kept, strict=True)
         }

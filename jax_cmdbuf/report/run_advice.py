@@ -155,18 +155,19 @@ def _keep_alive(row: AllocationRun, function: FunctionRun) -> _Found:
     return "keep alive", f"another array in each call: make it once and keep it alive, or {_WRITE_INTO}"
 
 
-def _drop_result(row: AllocationRun, function: FunctionRun) -> _Found:
+def _reuse_result(row: AllocationRun, function: FunctionRun) -> _Found:
+    """The VMM allocator reuses the oldest free memory first: a dropped result's place is not the next one's."""
     if row.is_argument or not row.is_result or not _moves(row):
         return None
     uses = [each.use for each in function.allocations if each.use is not None]
     if any(use.result == row.path and _is_fed_back(use) for use in uses):
         return None  # advised for the argument
-    held = "earlier ones are" if row.places > 2 else "the one before is"
     text = (
-        f"placed wherever memory is free, and {held} still held when the next call begins: take the value "
-        "(float, np.asarray) and drop the array before the next call"
+        "memory of its own, at another place in each call even if the last one was dropped: hand the last "
+        "one back as an argument 'out' that is donated (donate_argnames='out', keep_unused=True), and the new "
+        "one takes its place"
     )
-    return "drop result", text
+    return "reuse result", text
 
 
 _RULES: tuple[Callable[[AllocationRun, FunctionRun], _Found], ...] = (
@@ -176,7 +177,7 @@ _RULES: tuple[Callable[[AllocationRun, FunctionRun], _Found], ...] = (
     _upload_once,
     _donate,
     _keep_alive,
-    _drop_result,
+    _reuse_result,
 )
 
 

@@ -163,7 +163,7 @@ class Advice:
     """What to change in the code.
 
     Attributes:
-      action: "donate", "drop result", "keep alive", "upload once", "pass once", "copy in" or "remap
+      action: "donate", "reuse result", "keep alive", "upload once", "pass once", "copy in" or "remap
         temporaries".
       path: of the allocation; "" for advice on the function.
       others: paths of further allocations that the same holds for.

@@ -15,7 +15,7 @@ import pytest
 
 from jax_cmdbuf.api.decorator import command_buffer
 from jax_cmdbuf.api.observation import reset_simulation, simulation
-from tests.api.simulated_programs import feedback, kinds, matrix, program_of, two_gemm
+from tests.api.simulated_programs import RECORDED, feedback, kinds, matrix, program_of, two_gemm
 
 
 @pytest.fixture(autouse=True)
@@ -116,6 +116,19 @@ def test_each_signature_has_a_profile_of_its_own():
         function(matrix(), matrix(), matrix())
     counted = [[each.snapshot.executions for each in program_of(f).executions[0]] for f in (first, second)]
     assert counted == [[1, 2, 3], [1, 2]]
+
+
+def test_results_are_named_by_their_place_in_the_tree():
+    plan = RECORDED / "multi_out" / "executable.bin.gz"
+
+    def function(a, b):
+        return {"one": a @ b, "two": (jnp.tanh(a), jnp.sum(a @ b))}
+
+    step = command_buffer(function, update_mode="SKIP_PROFILED", runtime="simulated", plan=plan)
+    step(matrix(), matrix(2))
+    paths = program_of(step).loaded.program.paths
+    assert {paths[0], paths[1], paths[4]} == {"result['one']", "result['two'][0]", "result['two'][1]"}
+    assert {paths[2], paths[3]} == {"a", "b"}
 
 
 def test_what_cannot_be_planned_runs_and_says_so_once(caplog):

@@ -34,7 +34,7 @@ def test_the_report_follows_what_the_script_prints(script):
     assert "multiply  6 executions on device 0 (simulated h200), SKIP_PROFILED: active" in out
     assert "persistent allocations: 4 of 5 (80 %)" in out
     assert "commands updated per step: 3 of 4 (75 %)" in out
-    assert "→ drop result result[]" in out
+    assert "→ reuse result result:" in out
 
 
 def test_a_file_leaves_stdout_to_the_script(script, tmp_path):

@@ -92,9 +92,10 @@ def test_an_array_from_another_function_names_it():
     assert "a result of make_batch" in one(argument(source="make_batch")).text
 
 
-def test_a_result_that_moves_is_to_be_dropped_in_time():
-    assert "the one before is still held" in one(RESULT).text
-    assert "earlier ones are still held" in one(dataclasses.replace(RESULT, places=8)).text
+def test_a_result_that_moves_is_to_be_handed_back():
+    found = one(RESULT)
+    assert found.action == "reuse result"
+    assert "donate_argnames='out', keep_unused=True" in found.text
 
 
 def test_nothing_is_advised_where_nothing_moves():
@@ -122,7 +123,7 @@ def test_what_holds_for_many_leaves_is_said_once_with_all_their_commands():
         ("foreign_param", "copy in", "a_0_.1", "DLPack"),
         ("mlp_change_after", "keep alive", "a_1_.1", "moved once since"),
         ("feedback", "keep alive", "a_1_.1", "another array in each call"),
-        ("two_gemm_drop", "drop result", "result[]", "drop the array before the next call"),
+        ("two_gemm_drop", "reuse result", "result[]", "keep_unused=True"),
     ],
 )
 def test_recorded_loops(name, action, path, words):

@@ -86,4 +86,4 @@ def test_a_native_profile_has_verdicts_but_neither_cells_nor_commands():
     assert (weight.compared, weight.moves, weight.is_argument, weight.use) == (4, 0, True, uses["a_0_.1"])
     assert row(result, 2).compared == 0
     assert (result.first, len(result.executions)) == (7, 1)
-    assert [each.action for each in result.advice] == ["drop result"]
+    assert [each.action for each in result.advice] == ["reuse result"]

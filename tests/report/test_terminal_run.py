@@ -33,7 +33,7 @@ def test_function_phase_persistent_set_updates_and_allocations():
     assert lines_with(text, "rejected")[0] == (
         "result[] 65,536 3 7 of 7 rejected its address changed while it was observed pPPuuuuu"
     )
-    assert "→ drop result result[]: placed wherever" in text
+    assert "→ reuse result result[]: memory of its own" in text
     assert "[commands: 3 of 4 (75 %)]" in text
 
 
