@@ -24,6 +24,7 @@ __all__ = [
     "hlo_text_to_proto",
     "jit_like",
     "jit_with_options",
+    "jit_without_options",
     "kept_arguments",
     "parse_mlir",
     "register_shardwise_target",
@@ -122,6 +123,14 @@ def jit_like(jitted: Any, function: Callable[..., Any], options: Mapping[str, An
     return _private("jax._src.pjit", "_cpp_pjit")(
         function, info._replace(compiler_options_kvs=tuple(pairs.items()))
     )
+
+
+def jit_without_options(jitted: Any) -> Any:
+    """The same function jitted in the same way, but for options of the compiler: traces refuse those."""
+    info = jitted._jit_info
+    if not info.compiler_options_kvs:
+        return jitted
+    return _private("jax._src.pjit", "_cpp_pjit")(jitted._fun, info._replace(compiler_options_kvs=()))
 
 
 def result_types(traced: Any) -> tuple[Any, ...]:

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import atexit
 import functools
-import itertools
 import logging
 import threading
+import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -27,6 +26,7 @@ from jax_cmdbuf import _jax
 from jax_cmdbuf.api.ffi import CallFrame, FfiHandler
 from jax_cmdbuf.api.graph_call import GraphCall, describe_call
 from jax_cmdbuf.api.graph_program import GraphProgram, ProgramOptions
+from jax_cmdbuf.api.graph_signatures import PROGRAMS, GraphReport, GraphSignature, GraphSignatures
 from jax_cmdbuf.api.native_mode import NativeClient, UpdateModeStatus, native_client, update_mode_status
 from jax_cmdbuf.api.session import Device, cuda_device
 from jax_cmdbuf.api.signature import flatten_arguments
@@ -34,7 +34,6 @@ from jax_cmdbuf.errors import CmdbufError, StatusCode, StatusError
 from jax_cmdbuf.executable.executable import Executable
 from jax_cmdbuf.runtime.guard import Guard, Guarded
 from jax_cmdbuf.runtime.registry import ProfileRegistry
-from jax_cmdbuf.runtime.snapshot import RemappingSnapshot
 from xla_flags.options import CommandBufferUpdateMode
 
 if TYPE_CHECKING:
@@ -43,42 +42,13 @@ if TYPE_CHECKING:
 __all__ = [
     "CudaGraphRuntime",
     "GraphFunction",
-    "GraphReport",
     "cuda_graph_runtime",
     "set_cuda_graph_runtime",
 ]
 
 _LOGGER = logging.getLogger("jax_cmdbuf")
 _TARGET = "jax_cmdbuf.cuda_graph"
-# One table for the process, because XLA's table of custom calls is one for the process.
-_PROGRAMS: dict[int, GraphProgram] = {}
-_NUMBERS = itertools.count()
 _SEVERAL_DEVICES = "its arguments are spread over several devices"
-
-
-@dataclass(frozen=True, slots=True)
-class GraphReport:
-    """What became of one signature of a function.
-
-    Attributes:
-      function: its name.
-      module: name of the program; "" where XLA's own was never made.
-      mode: the update mode.
-      native_reason: why XLA runs it; "" when we do.
-      remapping_reason: why none of its addresses is remapped; "" when nothing stands in the way.
-      runs: executions that were enqueued by us.
-      events: kind of event -> how many.
-      profiles: its remapping on each device.
-    """
-
-    function: str
-    module: str
-    mode: str
-    native_reason: str = ""
-    remapping_reason: str = ""
-    runs: int = 0
-    events: dict[str, int] = field(default_factory=dict)
-    profiles: tuple[RemappingSnapshot, ...] = ()
 
 
 class CudaGraphRuntime:
@@ -113,8 +83,8 @@ class CudaGraphRuntime:
         self._open_device = open_device
         self._guard = guard or Guarded()
         self._lock = threading.Lock()
-        self._signatures: weakref.WeakSet[_Signatures] = weakref.WeakSet()
-        self._retired: deque[list[_Signature]] = deque()
+        self._signatures: weakref.WeakSet[GraphSignatures] = weakref.WeakSet()
+        self._retired: deque[list[GraphSignature]] = deque()
         # Before the handler's gate is made, so that it closes first: what is called then finds its program.
         atexit.register(self._close_at_exit)
         if self.is_possible:
@@ -129,9 +99,9 @@ class CudaGraphRuntime:
         """What to call instead of the function's jitted function."""
         self.collect()
         _, native_options = update_mode_status(function.jitted, function.observed.mode, self._client)
-        signatures = _Signatures(self, function.jitted, function.names, function.observed.name)
+        signatures = GraphSignatures(function.jitted, function.names, function.observed.name)
         options = ProgramOptions(function.observed.mode, self.registry, self._guard, self._open_device)
-        trace = functools.partial(_trace, signatures, options)
+        trace = functools.partial(_trace, self._read_executable, self.platform, signatures, options)
         functools.update_wrapper(trace, function.jitted)
         ours = _jax.jit_like(function.jitted, trace, native_options)
         if not self.is_possible:
@@ -141,7 +111,7 @@ class CudaGraphRuntime:
             ours = function.jitted
             signatures.leave_to_xla("jax.jit did not make it")
         native = _jax.jit_with_options(function.jitted, native_options) or function.jitted
-        graph = GraphFunction(signatures, function.jitted, native, ours)
+        graph = GraphFunction(self, signatures, native, ours)
         with self._lock:
             self._signatures.add(signatures)
         # What is released in the end must not keep alive what it waits for.
@@ -209,19 +179,25 @@ class CudaGraphRuntime:
 class GraphFunction:
     """What is called instead of a decorated function's jitted function."""
 
-    __slots__ = ("__weakref__", "_disable_jit", "_is_top_level", "_jitted", "_native", "_ours", "_signatures")
+    __slots__ = (
+        *("__weakref__", "_disable_jit", "_is_top_level"),
+        *("_jitted", "_native", "_ours", "_runtime", "_signatures"),
+    )
 
-    def __init__(self, signatures: _Signatures, jitted: Any, native: Any, ours: Any) -> None:
+    def __init__(
+        self, runtime: CudaGraphRuntime, signatures: GraphSignatures, native: Any, ours: Any
+    ) -> None:
         """A function.
 
         Args:
+          runtime: whose it is.
           signatures: what its calls have shown.
-          jitted: what calls inside another trace go to.
           native: what XLA runs: the same function, perhaps with compiler options.
           ours: the function around it.
         """
+        self._runtime = runtime
         self._signatures = signatures
-        self._jitted, self._native, self._ours = jitted, native, ours
+        self._jitted, self._native, self._ours = signatures.jitted, native, ours
         self._is_top_level = _jax.top_level_check()
         self._disable_jit = _jax.disable_jit_switch()
 
@@ -229,7 +205,7 @@ class GraphFunction:
         """Calls the function."""
         if not self._is_top_level() or self._disable_jit.value:
             return self._jitted(*args, **kwargs)
-        runtime = self._signatures.runtime
+        runtime = self._runtime
         if runtime._retired:
             runtime.collect()
         if _device_count() > 1 and _is_spread((args, kwargs)):
@@ -238,88 +214,38 @@ class GraphFunction:
         return self._ours(*args, **kwargs)
 
 
-class _Signatures:
-    """What is known of one function's signatures.
-
-    Attributes:
-      made: one entry for each signature that was traced.
-    """
-
-    def __init__(self, runtime: CudaGraphRuntime, jitted: Any, names: tuple[str, ...], name: str) -> None:
-        self.runtime = runtime
-        self.jitted = jitted
-        self.names = names
-        self.name = name
-        self.made: list[_Signature] = []
-        self._said: set[str] = set()
-
-    def add(self, program: GraphProgram) -> int:
-        """A signature that we run; returns its number."""
-        number = next(_NUMBERS)
-        _PROGRAMS[number] = program
-        self.made.append(_Signature(self.name, str(program.options.mode), program, number))
-        return number
-
-    def leave_to_xla(self, reason: str, module: str = "") -> None:
-        """A signature that XLA runs; told once."""
-        if reason not in self._said:
-            self._said.add(reason)
-            self.made.append(_Signature(self.name, "", None, -1, reason, module))
-            _LOGGER.warning("%s runs on XLA's own command buffers: %s", self.name, reason)
-
-
-@dataclass(frozen=True, slots=True)
-class _Signature:
-    name: str
-    mode: str
-    program: GraphProgram | None
-    number: int
-    reason: str = ""
-    module: str = ""
-
-    def report(self) -> GraphReport:
-        """What became of it."""
-        program = self.program
-        if program is None:
-            return GraphReport(self.name, self.module, self.mode, self.reason)
-        return GraphReport(
-            self.name,
-            program.executable.module,
-            self.mode,
-            remapping_reason=program.remapping_reason,
-            runs=program.runs,
-            events=dict(program.events.counts),
-            profiles=program.snapshots(),
-        )
-
-    def release(self) -> None:
-        """Gives back what it has on the devices."""
-        if self.program is not None:
-            self.program.release()
-
-    def forget(self) -> None:
-        """The same for ever: no call will come any more."""
-        _PROGRAMS.pop(self.number, None)
-        self.release()
-
-
-def _trace(signatures: _Signatures, options: ProgramOptions, *args: Any, **kwargs: Any) -> Any:
+def _trace(
+    read_executable: Callable[[Any], Executable],
+    platform: str,
+    signatures: GraphSignatures,
+    options: ProgramOptions,
+    /,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
     """The function as JAX traces it for one signature: one custom call, or the jitted function itself."""
-    jitted, runtime = signatures.jitted, signatures.runtime
+    jitted = signatures.jitted
+    plain = _jax.jit_without_options(jitted)
     leaves, paths = flatten_arguments(jitted, signatures.names, args, kwargs)
     traced = jitted.trace(*args, **kwargs)
-    lowered = traced.lower()
+    with warnings.catch_warnings():
+        # The function around it says the same once more.
+        warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
+        lowered = traced.lower()
     compiled = lowered.compile()
     module = ""
     try:
-        executable = runtime._read_executable(compiled)
+        executable = read_executable(compiled)
         module = executable.module
         call = describe_call(traced, lowered, compiled, executable)
         program = GraphProgram(signatures.name, executable, options, _paths(executable, call, paths))
-    except CmdbufError as error:
-        reason = error.message if isinstance(error, StatusError) else str(error)
-        signatures.leave_to_xla(reason, module)
-        return jitted(*args, **kwargs)
+    except (CmdbufError, RuntimeError, ValueError) as error:
+        # XLA's are the latter two: it does not serialize every program, one with host callbacks for example.
+        said = error.message if isinstance(error, StatusError) else str(error)
+        signatures.leave_to_xla(
+            said if isinstance(error, CmdbufError) else f"{type(error).__name__}: {said}", module
+        )
+        return plain(*args, **kwargs)
     number = np.int64(signatures.add(program))
 
     def ours(*leaves: Any) -> Any:
@@ -327,9 +253,9 @@ def _trace(signatures: _Signatures, options: ProgramOptions, *args: Any, **kwarg
 
     def native(*leaves: Any) -> Any:
         # The leaves are the arguments' own.
-        return jitted(*args, **kwargs)
+        return plain(*args, **kwargs)
 
-    return jax.lax.platform_dependent(*leaves, default=native, **{runtime.platform: ours})
+    return jax.lax.platform_dependent(*leaves, default=native, **{platform: ours})
 
 
 def _paths(executable: Executable, call: GraphCall, paths: tuple[str, ...]) -> dict[int, str]:
@@ -338,7 +264,7 @@ def _paths(executable: Executable, call: GraphCall, paths: tuple[str, ...]) -> d
 
 
 def _enter(platform: str, frame: CallFrame) -> None:
-    program = _PROGRAMS.get(frame.attribute("program"))
+    program = PROGRAMS.get(frame.attribute("program"))
     if program is None:
         raise StatusError(
             StatusCode.FAILED_PRECONDITION, "the function was deleted before this call of it ran"

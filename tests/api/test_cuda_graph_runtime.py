@@ -11,12 +11,12 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jax_cmdbuf.api import cuda_graph_runtime as module
 from jax_cmdbuf.api.cuda_graph_runtime import CudaGraphRuntime, set_cuda_graph_runtime
 from jax_cmdbuf.api.decorator import CommandBufferFunction, command_buffer
-from jax_cmdbuf.api.graph_program import NOT_VMM
+from jax_cmdbuf.api.graph_program import NOT_VMM, GraphProgram
+from jax_cmdbuf.api.graph_signatures import PROGRAMS
 from jax_cmdbuf.api.session import SimulatedDevice
-from tests.api.graph_programs import graph_runtime, host_device, matrix
+from tests.api.graph_programs import CLIENT, graph_runtime, host_device, matrix
 
 
 @pytest.fixture(autouse=True)
@@ -39,13 +39,13 @@ def decorate(
 
 def test_a_call_is_one_custom_call_on_xlas_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
-    run = module.GraphProgram.run
+    run = GraphProgram.run
 
     def noted(self: Any, ordinal: int, stream: int, arguments: Any, results: Any) -> None:
         seen.append((ordinal, arguments, results))
         run(self, ordinal, stream, arguments, results)
 
-    monkeypatch.setattr(module.GraphProgram, "run", noted)
+    monkeypatch.setattr(GraphProgram, "run", noted)
     runtime = graph_runtime("two_gemm_drop")
     function = decorate(runtime, update_mode="SKIP_PROFILED")
     arrays = [matrix(seed) for seed in range(3)]
@@ -66,7 +66,7 @@ def test_a_call_is_one_custom_call_on_xlas_buffers(monkeypatch: pytest.MonkeyPat
 
 def test_a_donated_argument_is_given_away_and_written_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
-    monkeypatch.setattr(module.GraphProgram, "run", lambda self, *args: seen.append(args))
+    monkeypatch.setattr(GraphProgram, "run", lambda self, *args: seen.append(args))
 
     def mlp(weights: Any, h: Any) -> Any:
         for weight in weights:
@@ -112,6 +112,20 @@ def test_what_only_xla_can_run_is_run_by_xla_with_the_reason(caplog: pytest.LogC
     assert "only XLA can run kFft" in function.update_mode_status.reason
 
 
+@pytest.mark.parametrize("name", ["two_gemm_drop", "sort_fft"])
+def test_compiler_options_and_static_arguments_stay_the_functions(name: str) -> None:
+    def function(a: Any, b: Any, c: Any, *, twice: bool) -> Any:
+        return products(a, b, c) * (2 if twice else 1)
+
+    runtime = graph_runtime(name)
+    options = {"xla_cpu_enable_fast_math": False}
+    decorated = decorate(runtime, function, static_argnames="twice", compiler_options=options)
+    a = matrix()
+    for twice in (False, True, False):
+        assert jax.block_until_ready(decorated(a, a, a, twice=twice)).shape == (128, 128)
+    assert sum(report.runs for report in runtime.reports()) == (3 if name == "two_gemm_drop" else 0)
+
+
 def test_on_another_platform_xla_runs_the_function() -> None:
     runtime = CudaGraphRuntime(client=None)
     function = decorate(runtime)
@@ -119,6 +133,18 @@ def test_on_another_platform_xla_runs_the_function() -> None:
     assert (function(a, a, a) == jax.jit(products)(a, a, a)).all()
     (report,) = runtime.reports()
     assert report.native_reason == "JAX runs on the platform 'cpu', not on CUDA"
+
+
+def test_a_program_that_xla_does_not_serialize_is_run_by_xla() -> None:
+    def unreadable(compiled: Any) -> Any:
+        raise jax.errors.JaxRuntimeError("UNIMPLEMENTED: no")
+
+    runtime = CudaGraphRuntime(client=CLIENT, read_executable=unreadable, platform="cpu")
+    function = decorate(runtime, donate_argnums=0)
+    a = matrix()
+    expected = jax.jit(products)(a, a, a)
+    assert (function(a + 0, a, a) == expected).all()
+    assert [report.native_reason for report in runtime.reports()] == ["JaxRuntimeError: UNIMPLEMENTED: no"]
 
 
 def test_what_the_device_refuses_is_the_calls_error_and_the_next_call_works() -> None:
@@ -143,14 +169,14 @@ def device() -> Iterator[SimulatedDevice]:
 def test_a_function_that_dies_leaves_nothing_behind(device: SimulatedDevice) -> None:
     runtime = graph_runtime("two_gemm_drop", device)
     a = matrix()
-    programs = len(module._PROGRAMS)
+    programs = len(PROGRAMS)
     for _ in range(5):
         function = decorate(runtime, lambda a, b, c: products(a, b, c))
         jax.block_until_ready(function(a, a, a))
         del function
         gc.collect()
     runtime.collect()
-    assert len(module._PROGRAMS) == programs
+    assert len(PROGRAMS) == programs
     assert runtime.reports() == ()
     assert device.executor.memory.is_empty
 
