@@ -35,7 +35,8 @@ def advise(function: FunctionRun, commands: Mapping[int, frozenset[int]]) -> tup
                 break
     made = []
     for (action, _, text), rows in groups.items():
-        used = frozenset[int]().union(*(commands.get(row.index, ()) for row in rows))
+        indices = [index for row in rows for index in (row.index, *_results_of(row, function))]
+        used = frozenset[int]().union(*(commands.get(index, ()) for index in indices))
         others = tuple(row.path for row in rows[1:])
         made.append(Advice(action, rows[0].path, others, len(used), text))
     made.sort(key=lambda each: -each.commands)
@@ -47,6 +48,13 @@ _WRITE_INTO = (
     "write new values into one buffer that you keep: "
     "put = jax.jit(lambda old, new: old.at[...].set(new), donate_argnums=0)"
 )
+
+
+def _results_of(row: AllocationRun, function: FunctionRun) -> list[int]:
+    """Allocations of the results that are the argument in the next call; they move for the same reason."""
+    if row.use is None or not row.use.result:
+        return []
+    return [each.index for each in function.allocations if each.path == row.use.result]
 
 
 def _root(path: str) -> str:
@@ -156,7 +164,7 @@ def _keep_alive(row: AllocationRun, function: FunctionRun) -> _Found:
 
 
 def _reuse_result(row: AllocationRun, function: FunctionRun) -> _Found:
-    """The VMM allocator reuses the oldest free memory first: a dropped result's place is not the next one's."""
+    """The VMM allocator reuses the oldest free memory first, so a dropped result's place goes to another."""
     if row.is_argument or not row.is_result or not _moves(row):
         return None
     uses = [each.use for each in function.allocations if each.use is not None]
@@ -164,8 +172,8 @@ def _reuse_result(row: AllocationRun, function: FunctionRun) -> _Found:
         return None  # advised for the argument
     text = (
         "memory of its own, at another place in each call even if the last one was dropped: hand the last "
-        "one back as an argument 'out' that is donated (donate_argnames='out', keep_unused=True), and the new "
-        "one takes its place"
+        "one back as an argument 'out' that is donated (donate_argnames='out', keep_unused=True), and the "
+        "new one takes its place"
     )
     return "reuse result", text
 

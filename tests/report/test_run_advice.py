@@ -47,6 +47,7 @@ def test_a_state_that_is_fed_back_is_to_be_donated():
     found = one(argument(fed_back=7, result="result[0]"), RESULT)
     assert (found.action, found.path) == ("donate", "state.w")
     assert "donate_argnames='state'" in found.text
+    assert found.commands == 3  # those of the result, too
 
 
 def test_the_result_that_is_fed_back_is_not_advised_about_twice():
