@@ -44,7 +44,7 @@ def report(setting: str) -> dict[str, Any]:
     }
     script = Path(__file__).with_name("cuda_graph_loops.py")
     done = subprocess.run(
-        [sys.executable, str(script), *(MODES if setting in ("vmm", "default") else MODES[-1:])],
+        [sys.executable, str(script), *(MODES if setting == "vmm" else MODES[-1:])],
         env=environ,
         capture_output=True,
         text=True,
@@ -67,11 +67,7 @@ def total(loop: dict[str, Any], kind: str) -> int:
     return sum(each.get(kind, 0) for each in loop["events"])
 
 
-CASES = [
-    (setting, mode)
-    for setting in SETTINGS
-    for mode in (MODES if setting in ("vmm", "default") else MODES[-1:])
-]
+CASES = [(setting, mode) for setting in SETTINGS for mode in (MODES if setting == "vmm" else MODES[-1:])]
 
 
 @pytest.mark.parametrize(("setting", "mode"), CASES)
