@@ -50,7 +50,7 @@ WORKLOADS = (
 class Child:
     """A process of one configuration."""
 
-    def __init__(self, what: str, variables: dict[str, str]) -> None:
+    def __init__(self, what: str, variables: dict[str, str], workloads: list[str]) -> None:
         flags = " ".join(filter(None, ["--xla_gpu_graph_min_graph_size=1", variables.get("XLA_FLAGS", "")]))
         environment = (
             os.environ
@@ -63,7 +63,7 @@ class Child:
             }
         )
         self._process = subprocess.Popen(
-            [sys.executable, str(HERE / "gpu" / "child.py"), what],
+            [sys.executable, str(HERE / "gpu" / "child.py"), what, ",".join(workloads)],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -93,7 +93,7 @@ class Child:
 
 
 def measure(names: list[str], workloads: list[str], seconds: float, rounds: int) -> dict[str, dict[str, Any]]:
-    children = {name: Child(*CONFIGURATIONS[name]) for name in names}
+    children = {name: Child(*CONFIGURATIONS[name], workloads) for name in names}
     found: dict[str, dict[str, Any]] = {workload: {} for workload in workloads}
     try:
         alive = {name: child for name, child in children.items() if child.ready()}

@@ -1,7 +1,7 @@
 """One configuration of a GPU benchmark, in a process of its own that steps when it is told to.
 
-Reads lines "<workload> <seconds>" and answers each with JSON: steps per second, how the loop was run, and a
-checksum after as many steps as everybody has made.
+Compiles the workloads it is given, says "ready", then reads lines "<workload> <seconds>" and answers each with
+JSON: steps per second, how the loop was run, and a checksum after as many steps as everybody has made.
 """
 
 from __future__ import annotations
@@ -98,28 +98,28 @@ def make(configuration: str, workload: workloads.Workload) -> tuple[Callable[[in
     return native(workload, jax.jit)
 
 
-def main(configuration: str) -> None:
+def main(configuration: str, names: list[str]) -> None:
     found = workloads.workloads()
     running: dict[str, tuple[Callable[[int], Any], str]] = {}
     sums: dict[str, float | None] = {}
+    for name in names:
+        try:
+            running[name] = make(configuration, found[name])
+            sums[name] = checksum(running[name][0](CHECKED))
+        except jax_cmdbuf.CmdbufError as error:
+            sums[name] = None
+            running[name] = (lambda count: None), str(error)
     print("ready", flush=True)
     for line in sys.stdin:
         name, seconds = line.split()
-        try:
-            if name not in running:
-                running[name] = make(configuration, found[name])
-            run, how = running[name]
-            if name not in sums:
-                sums[name] = checksum(run(CHECKED))
-            steps, begin = 0, time.perf_counter()
-            while (elapsed := time.perf_counter() - begin) < float(seconds):
-                run(CHUNK)
-                steps += CHUNK
-            answer = {"steps_per_s": steps / elapsed, "how": how, "checksum": sums[name]}
-        except jax_cmdbuf.CmdbufError as error:
-            answer = {"steps_per_s": None, "how": str(error), "checksum": None}
+        run, how = running[name]
+        steps, begin = 0, time.perf_counter()
+        while (elapsed := time.perf_counter() - begin) < float(seconds):
+            run(CHUNK)
+            steps += CHUNK
+        answer = {"steps_per_s": steps / elapsed, "how": how, "checksum": sums[name]}
         print(json.dumps(answer), flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], sys.argv[2].split(","))
