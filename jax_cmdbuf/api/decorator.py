@@ -83,6 +83,8 @@ class CommandBufferFunction(Generic[_P, _R]):
         observe: bool = True,
     ) -> None:
         functools.update_wrapper(self, jitted)
+        # Whatever was jitted around a decorated function has that function's attributes.
+        self.__dict__.pop("_observed", None)
         self.jitted = jitted
         self._make_observed = make_observed
         self.names = _parameter_names(jitted)
@@ -136,8 +138,16 @@ class CommandBufferFunction(Generic[_P, _R]):
         """A bound method, where the function was decorated in a class."""
         return self if instance is None else types.MethodType(self, instance)
 
+    def lower(self, *args: _P.args, **kwargs: _P.kwargs) -> jax.stages.Lowered:
+        """As of the jitted function. It stands here so that this is a ``jax.stages.Wrapped``."""
+        return self.jitted.lower(*args, **kwargs)  # type: ignore[no-any-return]
+
+    def trace(self, *args: _P.args, **kwargs: _P.kwargs) -> jax.stages.Traced:
+        """As of the jitted function; see ``lower``."""
+        return self.jitted.trace(*args, **kwargs)  # type: ignore[no-any-return]
+
     def __getattr__(self, name: str) -> Any:
-        # `lower`, `trace`, `eval_shape`, `clear_cache` and whatever else jitted functions have.
+        # `eval_shape`, `clear_cache` and whatever else jitted functions have.
         if name == "jitted":
             raise AttributeError(name)  # not constructed yet
         return getattr(self.jitted, name)

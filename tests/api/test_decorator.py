@@ -132,6 +132,20 @@ def test_default_modes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert two_gemm(update_mode="SKIP_TEMP").observed.mode is CommandBufferUpdateMode.SKIP_TEMP
 
 
+def test_it_passes_for_a_jitted_function() -> None:
+    decorated = command_buffer(lambda x: x * 2, plan=NOTHING)
+    assert isinstance(decorated, jax.stages.Wrapped)
+    exported = jax.export.export(decorated)(jax.ShapeDtypeStruct((3,), jnp.float32))
+    assert exported.call(jnp.ones(3)).tolist() == [2, 2, 2]
+
+
+def test_what_is_jitted_around_it_has_options_of_its_own() -> None:
+    inner = command_buffer(lambda x: x * 2, plan=NOTHING, update_mode="SKIP_TEMP")
+    assert inner.observed.mode is CommandBufferUpdateMode.SKIP_TEMP
+    outer = command_buffer(jax.jit(inner), plan=NOTHING, update_mode="SKIP_PROFILED")
+    assert outer.observed.mode is CommandBufferUpdateMode.SKIP_PROFILED
+
+
 def test_defaults_are_read_at_the_first_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """As under absl, where the command line is parsed after the functions are decorated."""
     decorated = two_gemm(update_mode=None)
