@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
+from jax_cmdbuf import _jax
 from jax_cmdbuf.api.cuda_graph_runtime import cuda_graph_runtime
 from jax_cmdbuf.api.native_mode import UpdateModeStatus
 from jax_cmdbuf.api.signature import Arguments, is_tracing, read_arguments
@@ -45,12 +46,14 @@ class Simulation:
 
     def __init__(self, runtime: SimulatedRuntime | None = None) -> None:
         self.runtime = runtime or SimulatedRuntime()
+        self._is_top_level = _jax.top_level_check()
 
     def begin(
         self, function: CommandBufferFunction[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> PendingCall | None:
         """See ``Runtime``."""
-        if is_tracing((args, kwargs)) or jax.config.jax_disable_jit:
+        # A call with values alone may stand in an outer function's trace, too.
+        if not self._is_top_level() or is_tracing((args, kwargs)) or jax.config.jax_disable_jit:
             return None
         try:
             arguments = read_arguments(function.jitted, function.names, args, kwargs)

@@ -60,3 +60,9 @@ def test_calls_that_run_nowhere_are_not_simulated():
     with jax.disable_jit():
         step(*args)
     assert simulation().runtime.programs == ()
+
+
+def test_calls_with_values_inside_a_trace_are_not_even_planned():
+    function, value = two_gemm(), matrix()
+    jax.jit(lambda x: x + function(value, value, value))(value)
+    assert simulation().runtime.programs == ()
