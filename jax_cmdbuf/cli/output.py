@@ -27,14 +27,20 @@ _PIPE_WIDTH = 140
 def write_output(text: str, output: str | None) -> None:
     """Writes to the file ``output`` in one step, or to stdout.
 
+    A symbolic link stays and what it leads to is written; a pipe or device is written to, never replaced.
+
     Raises:
       InputError: the file cannot be written.
     """
     if output is None:
         sys.stdout.write(text)
         return
-    path = Path(output)
+    path = Path(output).resolve()
     try:
+        if path.exists() and not path.is_file():
+            with path.open("w", encoding="utf-8") as stream:
+                stream.write(text)
+            return
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import os
 import stat
 import sys
 from pathlib import Path
@@ -38,6 +39,26 @@ def test_a_failure_while_writing_leaves_the_old_file(tmp_path: Path) -> None:
         write_output("\ud800", str(path))
     assert path.read_text() == "old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["plan.txt"]
+
+
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_output("text\n", str(path))
+        assert os.read(reader, 100) == b"text\n"
+    finally:
+        os.close(reader)
+    assert stat.S_ISFIFO(path.stat().st_mode)
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real").write_text("old")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    write_output("new", str(tmp_path / "link"))
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_text() == "new"
 
 
 def test_without_a_file_it_goes_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:
