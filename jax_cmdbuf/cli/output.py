@@ -27,7 +27,8 @@ _PIPE_WIDTH = 140
 def write_output(text: str, output: str | None) -> None:
     """Writes to the file ``output`` in one step, or to stdout.
 
-    A symbolic link stays and what it leads to is written; a pipe or device is written to, never replaced.
+    A symbolic link stays and what it leads to is written; pipes, devices and whatever stands in /dev are
+    written to, never replaced.
 
     Raises:
       InputError: the file cannot be written.
@@ -37,8 +38,9 @@ def write_output(text: str, output: str | None) -> None:
         return
     path = Path(output).resolve()
     try:
-        if path.exists() and not path.is_file():
-            with path.open("w", encoding="utf-8") as stream:
+        is_device = Path(output).absolute().is_relative_to("/dev")  # /dev/stdout may lead to a file
+        if is_device or (path.exists() and not path.is_file()):
+            with Path(output).open("a", encoding="utf-8") as stream:
                 stream.write(text)
             return
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
