@@ -131,6 +131,10 @@ class RecordedXla:
         """See ``XlaRuntime``; nothing where no function ran."""
         return self._runtime.observed() if self._runtime is not None else ()
 
+    def __getattr__(self, name: str) -> Any:
+        # `registry`, `client`, `snapshots`, `probed`: the runtime's.
+        return getattr(self.runtime, name)
+
     def notes(self, function: str) -> CallNotes:
         """Of all calls of functions of that name."""
         return self._notes.setdefault(function, CallNotes(self._producers))

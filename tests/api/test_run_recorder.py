@@ -130,6 +130,7 @@ def test_native_calls_are_noted_by_function(native: RunRecorder) -> None:
     assert (uses["w"].fed_back, uses["w"].result, uses["x"].kind) == (4, "result[0]", "float")
     (profile,) = native.xla.observed()
     assert profile.snapshot.executions == 5
+    assert xla_runtime().snapshots() == (profile.snapshot,)
     assert native.progress() == "5 calls"
     assert function.update_mode_status.is_effective
 
