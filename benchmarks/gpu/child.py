@@ -1,7 +1,7 @@
 """One configuration of a GPU benchmark, in a process of its own that steps when it is told to.
 
-Compiles the workloads it is given, says "ready", then reads lines "<workload> <seconds>" and answers each with
-JSON: steps per second, how the loop was run, and a checksum after as many steps as everybody has made.
+Compiles the workloads it is given, says "ready", then reads lines "<workload> <seconds>" and answers each
+with JSON: steps per second, how the loop was run, and a checksum after as many steps as everybody has made.
 """
 
 from __future__ import annotations

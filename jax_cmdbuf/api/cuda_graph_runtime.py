@@ -100,7 +100,9 @@ class CudaGraphRuntime:
         self.collect()
         _, native_options = update_mode_status(function.jitted, function.observed.mode, self._client)
         signatures = GraphSignatures(function.jitted, function.names, function.observed.name)
-        options = ProgramOptions(function.observed.mode, self.registry, self._guard, self._open_device)
+        options = ProgramOptions(
+            function.observed.mode, self.registry, self._guard, self._open_device, self._client.is_vmm
+        )
         trace = functools.partial(_trace, self._read_executable, self.platform, signatures, options)
         functools.update_wrapper(trace, function.jitted)
         ours = _jax.jit_like(function.jitted, trace, native_options)

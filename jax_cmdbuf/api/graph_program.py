@@ -62,12 +62,15 @@ class ProgramOptions:
       registry: where their profiles live.
       guard: what to do where XLA would fail or thrash.
       open_device: (device ordinal, stream handle) -> the device.
+      client_is_vmm: whether XLA's client allocates with the VMM allocator; the first buffer of a pool may look
+        as if it did.
     """
 
     mode: CommandBufferUpdateMode
     registry: ProfileRegistry
     guard: Guard
     open_device: Callable[[int, int], Device]
+    client_is_vmm: bool = True
 
 
 class GraphProgram:
@@ -131,7 +134,7 @@ class GraphProgram:
                 if self._loaded is None:
                     self._loaded = self._load()
                 if placed is None:
-                    placed = _Placed(self._loaded, device, self.options.guard, self.events)
+                    placed = _Placed(self._loaded, device, self.options, self.events)
                     self._placed[ordinal, stream] = placed
                 placed.run(self._loaded, arguments, results)
                 self.runs += 1
@@ -175,10 +178,13 @@ class _Placed:
       is_vmm: whether XLA's buffers can be remapped; None before the first run.
     """
 
-    def __init__(self, loaded: GpuExecutable, device: Device, guard: Guard, sink: EventCounts) -> None:
+    def __init__(
+        self, loaded: GpuExecutable, device: Device, options: ProgramOptions, sink: EventCounts
+    ) -> None:
         self.device = device
         self.is_vmm: bool | None = None
-        self._guard, self._sink = guard, sink
+        self._guard, self._sink = options.guard, sink
+        self._client_is_vmm = options.client_is_vmm
         # Held until the stream is done with them, whatever becomes of the recordings.
         self._kernels = _load_kernels(loaded.executable, device.stream.executor)
         self._allocator = AdoptingVmmAllocator((DeviceConfig(device.stream),))
@@ -198,7 +204,7 @@ class _Placed:
 
     def _choose(self) -> RunOptions:
         """Only the first buffers that XLA brings tell how it allocates."""
-        self.is_vmm = any(map(self._is_exact, (*self._results, *self._arguments)))
+        self.is_vmm = self._client_is_vmm and any(map(self._is_exact, (*self._results, *self._arguments)))
         stream = self.device.stream
         allocator = self._allocator if self.is_vmm else _WithoutRemapping(self._allocator)
         return RunOptions(allocator, stream, self._sink, self._guard)

@@ -64,8 +64,8 @@ def load(xla: Xla) -> Iterator[Callable[..., GraphProgram]]:
     programs: list[GraphProgram] = []
     registry = ProfileRegistry()
 
-    def make(mode: Mode, name: str = "two_gemm_drop") -> GraphProgram:
-        options = ProgramOptions(mode, registry, Guarded(), lambda ordinal, stream: xla.device)
+    def make(mode: Mode, name: str = "two_gemm_drop", client_is_vmm: bool = True) -> GraphProgram:
+        options = ProgramOptions(mode, registry, Guarded(), lambda *where: xla.device, client_is_vmm)
         programs.append(GraphProgram(name, recorded(name), options, {}))
         return programs[-1]
 
@@ -91,6 +91,19 @@ def test_skip_profiled_profiles_decides_and_remaps_on_xlas_buffers(
     assert program.remapping_reason == ""
     (snapshot,) = program.snapshots()
     assert snapshot.phase == "active"
+
+
+def test_a_client_of_another_allocator_is_not_remapped_though_its_buffers_look_as_if(
+    xla: Xla, load: Callable[..., GraphProgram]
+) -> None:
+    program = load(Mode.SKIP_PROFILED, client_is_vmm=False)
+    arguments = [xla.allocate() for _ in range(3)]
+    for _ in range(5):
+        xla.call(program, arguments)
+    counts = program.events.counts
+    assert counts["reserve"] == counts["profile_step"] == counts["execute_remapped"] == 0
+    assert counts["execute_command_buffer"] == 5
+    assert program.remapping_reason == NOT_VMM
 
 
 def test_an_argument_may_move_and_its_old_memory_go(xla: Xla, load: Callable[..., GraphProgram]) -> None:

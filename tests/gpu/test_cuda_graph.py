@@ -84,7 +84,7 @@ def test_every_execution_has_xlas_bits(setting: str, mode: str, name: str) -> No
 
 
 @pytest.mark.parametrize("setting", VMM)
-def test_two_gemms_are_profiled_remapped_once_and_then_only_submitted(setting: str) -> None:
+def test_two_gemms_are_profiled_and_remapped_once(setting: str) -> None:
     loop = loop_of(setting, "two_gemm", "SKIP_PROFILED")
     events = loop["events"]
     for execution in events[:PROFILED]:
@@ -92,7 +92,14 @@ def test_two_gemms_are_profiled_remapped_once_and_then_only_submitted(setting: s
         assert "record_create" not in execution
     assert {"transition_active", "reserve", "execute_remapped", "record_create"} <= events[PROFILED].keys()
     for execution in events[PROFILED + 1 :]:
-        assert execution == {"execute_remapped": 1, "execute_command_buffer": 1}
+        assert execution["execute_remapped"] == execution["execute_command_buffer"] == 1
+        # Only the result may be elsewhere: where it lies is XLA's choice.
+        assert execution.keys() <= {
+            "execute_remapped",
+            "execute_command_buffer",
+            "update_begin",
+            "update_done",
+        }
     assert total(loop, "transition_active") == total(loop, "reserve") == 1
     assert loop["phases"] == ["active"]
     assert loop["demotions"] == []
