@@ -62,8 +62,8 @@ class ProgramOptions:
       registry: where their profiles live.
       guard: what to do where XLA would fail or thrash.
       open_device: (device ordinal, stream handle) -> the device.
-      client_is_vmm: whether XLA's client allocates with the VMM allocator; the first buffer of a pool may look
-        as if it did.
+      client_is_vmm: whether XLA's client allocates with the VMM allocator; the first buffer of a pool may
+        look as if it did.
     """
 
     mode: CommandBufferUpdateMode
