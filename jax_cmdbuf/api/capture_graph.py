@@ -176,13 +176,20 @@ def _device(step: CapturedStep) -> jax.Device:
 
 
 def _compile(step: CapturedStep) -> Executable:
-    """The step with the state donated, if XLA then gives every piece of it its own place back."""
-    executable = _compiled(step, donate=(0,))
-    return executable if _carries_in_place(executable, step) else _compiled(step, donate=())
+    """The step as its caller's own calls compile it, so that its bits are theirs, if that can be carried.
+
+    Otherwise with every argument kept and the state donated, if XLA then gives every piece of it its own place
+    back, else with nothing donated.
+    """
+    state_given = jax.jit(step.jitted, keep_unused=True, donate_argnums=0)
+    for jitted in (step.given, state_given):
+        executable = _compiled(step, jitted)
+        if _carries_in_place(executable, step):
+            return executable
+    return _compiled(step, jax.jit(step.jitted, keep_unused=True))
 
 
-def _compiled(step: CapturedStep, donate: tuple[int, ...]) -> Executable:
-    jitted = jax.jit(step.jitted, keep_unused=True, donate_argnums=donate)
+def _compiled(step: CapturedStep, jitted: Any) -> Executable:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
         compiled: Any = jitted.lower(*step.args, **step.kwargs).compile()

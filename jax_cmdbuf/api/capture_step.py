@@ -64,6 +64,7 @@ class CapturedStep:
 
     Attributes:
       name: of the function.
+      given: the step as its caller jitted it, or just jitted.
       jitted: the step, jitted without donation or static arguments; unused arguments stay.
       args, kwargs: the arguments of the capture.
       state: the first argument.
@@ -75,6 +76,7 @@ class CapturedStep:
     """
 
     name: str
+    given: Any = field(repr=False)
     jitted: Any = field(repr=False)
     args: tuple[Any, ...] = field(repr=False)
     kwargs: dict[str, Any] = field(repr=False)
@@ -134,6 +136,7 @@ def trace_step(step: Any, state: Any, batch: tuple[Any, ...], named: dict[str, A
     results = tuple(Leaf(f"result{_KEYSTR(path)}", leaf.shape, leaf.dtype) for path, leaf in flat)
     return CapturedStep(
         name=name,
+        given=step if hasattr(step, "lower") else jax.jit(step),
         jitted=jitted,
         args=args,
         kwargs=named,
