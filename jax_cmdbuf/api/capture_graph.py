@@ -178,8 +178,8 @@ def _device(step: CapturedStep) -> jax.Device:
 def _compile(step: CapturedStep) -> Executable:
     """The step as its caller's own calls compile it, so that its bits are theirs, if that can be carried.
 
-    Otherwise with every argument kept and the state donated, if XLA then gives every piece of it its own place
-    back, else with nothing donated.
+    Otherwise with every argument kept and the state donated, if XLA then gives every piece of it its own
+    place back, else with nothing donated.
     """
     state_given = jax.jit(step.jitted, keep_unused=True, donate_argnums=0)
     for jitted in (step.given, state_given):
