@@ -229,12 +229,14 @@ def body(i, x):
     operation(x)
     return jnp.tanh(x @ x)
 program = jax.jit(lambda x: jax.lax.fori_loop(0, 5000, body, x)).lower(jnp.ones((100, 100))).compile()
-asleep = threading.Event()
+dispatched, asleep = threading.Event(), threading.Event()
 def work():
     program(jnp.ones((100, 100)))
+    dispatched.set()
     asleep.wait()
 threading.Thread(target=work, daemon=True).start()
 started.wait()
+dispatched.wait()
 print("ending", flush=True)
 {ending}
 """
