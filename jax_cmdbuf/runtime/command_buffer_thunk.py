@@ -18,6 +18,7 @@ from jax_cmdbuf.runtime.commands import CommandList
 from jax_cmdbuf.runtime.recording import Recording
 from jax_cmdbuf.stream_executor import interface as se
 from jax_cmdbuf.stream_executor.device_address import DeviceAddress
+from jax_cmdbuf.stream_executor.memory import DriverError
 
 __all__ = ["FALLBACK_REASON", "WARMUP_REASON", "CommandBufferThunk", "ExecuteParams"]
 
@@ -174,7 +175,10 @@ class CommandBufferThunk:
             recorded.num_executions += 1
             params.sink.emit(ExecuteCommandBuffer(recorded.num_executions))
             assert recorded.recording is not None
-            recorded.recording.buffer.submit(params.stream)
+            try:
+                recorded.recording.buffer.submit(params.stream)
+            except DriverError as error:
+                raise error.while_doing(f"launching {self.name}") from error
 
     def evict(self, executor: se.StreamExecutor | None = None) -> None:
         """Releases the device command buffers of one device, or of all; the next use records them again."""

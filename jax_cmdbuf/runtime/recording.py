@@ -17,6 +17,7 @@ from jax_cmdbuf.runtime.buffer_allocations import BufferAllocations
 from jax_cmdbuf.runtime.commands import Command, CommandList
 from jax_cmdbuf.stream_executor import interface as se
 from jax_cmdbuf.stream_executor.device_address import DeviceAddress
+from jax_cmdbuf.stream_executor.memory import DriverError
 
 __all__ = ["Recording"]
 
@@ -27,7 +28,7 @@ _Commands = tuple[se.Command, ...]
 class _Leaf:
     """A command without nested commands: a copy, or a launch with one argument per slice."""
 
-    __slots__ = ("_dimensions", "_handle", "_kernel", "_slices", "_tensor_maps")
+    __slots__ = ("_dimensions", "_handle", "_kernel", "_name", "_slices", "_tensor_maps")
 
     def __init__(self, command: Command, executor: se.StreamExecutor, owner: Thunk | None) -> None:
         thunk = command.thunk
@@ -36,13 +37,19 @@ class _Leaf:
         uses = (owner or thunk).own_uses
         self._slices = tuple((use.slice.allocation, use.slice.offset, use.slice.size) for use in uses)
         self._kernel: se.Kernel | None = None
+        self._name = f"a copy of HLO instruction {thunk.name or thunk.id}"
         self._dimensions = se.LaunchDimensions()
         self._tensor_maps: tuple[tuple[int, se.TensorMap], ...] = ()
         if owner is not None or thunk.kind != _COPY or len(self._slices) != 2:
             kernel = (
                 thunk.info if isinstance(thunk.info, KernelInfo) else KernelInfo(thunk.name or thunk.kind)
             )
-            self._kernel = executor.load_kernel(kernel.cubin or (kernel.ptx or "").encode(), kernel.name)
+            image = kernel.cubin or (kernel.ptx or "").encode()
+            self._name = f"kernel {kernel.name} of HLO instruction {thunk.name or thunk.id}"
+            try:
+                self._kernel = executor.load_kernel(image, kernel.name)
+            except DriverError as error:
+                raise error.while_doing(f"loading {self._name}") from error
             self._tensor_maps = kernel.tensor_maps
             self._dimensions = se.LaunchDimensions(kernel.grid, kernel.block, kernel.shared_memory_bytes)
         self._handle: se.Command | None = None
@@ -61,12 +68,15 @@ class _Leaf:
     def create(
         self, table: BufferAllocations, buffer: se.CommandBuffer, after: _Commands, sink: EventSink
     ) -> _Commands:
-        if self._kernel is None:
-            source, destination = self._addresses(table.addresses)
-            self._handle = buffer.create_memcpy(destination, source, after)
-        else:
-            arguments = self._arguments(table.addresses)
-            self._handle = buffer.create_launch(self._kernel, self._dimensions, arguments, after)
+        try:
+            if self._kernel is None:
+                source, destination = self._addresses(table.addresses)
+                self._handle = buffer.create_memcpy(destination, source, after)
+            else:
+                arguments = self._arguments(table.addresses)
+                self._handle = buffer.create_launch(self._kernel, self._dimensions, arguments, after)
+        except DriverError as error:
+            raise error.while_doing(f"recording {self._name}") from error
         return (self._handle,)
 
     def update(
@@ -78,12 +88,15 @@ class _Leaf:
         sink: EventSink,
     ) -> None:
         assert self._handle is not None
-        if self._kernel is None:
-            source, destination = self._addresses(table.addresses)
-            buffer.update_memcpy(self._handle, destination, source)
-        else:
-            arguments = self._arguments(table.addresses)
-            buffer.update_launch(self._handle, self._kernel, self._dimensions, arguments)
+        try:
+            if self._kernel is None:
+                source, destination = self._addresses(table.addresses)
+                buffer.update_memcpy(self._handle, destination, source)
+            else:
+                arguments = self._arguments(table.addresses)
+                buffer.update_launch(self._handle, self._kernel, self._dimensions, arguments)
+        except DriverError as error:
+            raise error.while_doing(f"updating {self._name}") from error
 
     def close(self) -> None:
         """Nothing of its own to release."""
@@ -161,7 +174,7 @@ class Recording:
         after: _Commands = ()
         for part in self._parts:
             after = part.create(table, self.buffer, after, sink)
-        self.buffer.finalize()
+        self._finalize()
 
     def update(
         self,
@@ -178,8 +191,14 @@ class Recording:
         for position in self.commands.updated(changed, is_initialization):
             self._parts[position].update(table, changed, is_initialization, self.buffer, sink)
             updated += 1
-        self.buffer.finalize()
+        self._finalize()
         sink.emit(UpdateDone(len(self._parts), len(self._parts) - updated))
+
+    def _finalize(self) -> None:
+        try:
+            self.buffer.finalize()
+        except DriverError as error:
+            raise error.while_doing(f"instantiating a graph of {len(self.commands)} commands") from error
 
     def close(self) -> None:
         """Releases the device command buffers."""

@@ -37,12 +37,18 @@ class DriverError(StatusError):
     Attributes:
       call: the driver function, for example ``cuMemMap``.
       error: the driver's name of the error, for example ``CUDA_ERROR_INVALID_VALUE``.
+      detail: what the driver says about it, and what was being done.
     """
 
     def __init__(self, call: str, error: str, detail: str) -> None:
         super().__init__(_DRIVER_CODES.get(error, StatusCode.INTERNAL), f"{call}: {error}: {detail}")
         self.call = call
         self.error = error
+        self.detail = detail
+
+    def while_doing(self, what: str) -> DriverError:
+        """The same error, which also says what was being done."""
+        return DriverError(self.call, self.error, f"{self.detail}, while {what}")
 
 
 class VirtualMemory(Protocol):

@@ -106,3 +106,25 @@ def test_copies_are_copies_and_a_refused_update_is_passed_on(world, make, log, t
         recording.update(tables[1], frozenset({0}), log)
     recording.close()
     recording.close()
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "text"),
+    [
+        ("cuGraphAddNode", "kCustomKernel", "while recording kernel thunk.1 of HLO instruction thunk.1"),
+        ("cuGraphAddNode", "kCopy", "while recording a copy of HLO instruction thunk.1"),
+        ("cuGraphExecNodeSetParams", "kCustomKernel", "while updating kernel thunk.1 of HLO instruction"),
+        ("cuGraphInstantiate", "kCustomKernel", "while instantiating a graph of 1 commands"),
+    ],
+)
+def test_an_error_names_call_kernel_and_instruction(world, make, log, tables, call, kind, text):
+    recording = Recording(command_list((make.kernel(1, [0], [1], kind=kind),)), world.executor)
+    world.executor.driver.fail(call, error="CUDA_ERROR_INVALID_VALUE")
+
+    def create_and_update():
+        recording.create(tables[0], log)
+        recording.update(tables[1], frozenset({0, 1}), log)
+
+    with pytest.raises(StatusError, match=f"INTERNAL: {call}: CUDA_ERROR_INVALID_VALUE: .*, {text}"):
+        create_and_update()
+    recording.close()
