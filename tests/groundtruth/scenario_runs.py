@@ -54,7 +54,8 @@ def loops() -> ModuleType:
 
 def names() -> list[str]:
     """The loops that have a recording; ``threads`` was run by another program."""
-    return sorted(path.name for path in RECORDINGS.iterdir() if path.is_dir() and path.name != "threads")
+    folders = {path.parent.name for path in RECORDINGS.glob("*/executable.bin.gz")}
+    return sorted(folders - {"threads"})
 
 
 def recorded(name: str) -> list[Outcome]:
