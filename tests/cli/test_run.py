@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 
@@ -221,6 +222,13 @@ app.run(main)
 MODE_FLAG = "--xla_gpu_command_buffer_update_mode=SKIP_PROFILED"
 
 
+needs_the_mode = pytest.mark.skipif(
+    tuple(map(int, version("jaxlib").split(".")[:2])) < (0, 11),
+    reason="jaxlib 0.10 has no SKIP_PROFILED, so its absl flag refuses the value",
+)
+
+
+@needs_the_mode
 def test_an_absl_program_s_flag_reaches_the_decorator_and_xla(tmp_path):
     (tmp_path / "train.py").write_text(ABSL)
     words = ["train.py", MODE_FLAG, f"--xla_dump_to={tmp_path / 'dump'}", "rest"]
@@ -240,6 +248,7 @@ def test_an_absl_program_s_flag_reaches_the_decorator_and_xla(tmp_path):
     assert all("xla_gpu_command_buffer_update_mode: SKIP_PROFILED" in text for text in options)
 
 
+@needs_the_mode
 def test_an_absl_program_under_run(script):
     status, out, err = script(ABSL, arguments=(MODE_FLAG, "--steps=5"))
     assert status == 0, err
@@ -248,7 +257,7 @@ def test_an_absl_program_under_run(script):
 
 
 def test_an_absl_program_s_mistake_is_absl_s_to_tell(script):
-    status, out, err = script(ABSL, arguments=("--xla_gpu_command_buffer_update_mode=NEVER_UPDATE",))
+    status, out, err = script(ABSL, arguments=("--xla_gpu_command_buffer_update_mode=SOMETIMES",))
     assert status == 1
     assert "FATAL Flags parsing error" in err
     assert "exited (exit status 1)" in out

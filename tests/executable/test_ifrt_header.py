@@ -28,7 +28,8 @@ def test_a_header_states_module_results_and_parameters(stated: tuple[IfrtHeader,
     assert (len(header.outputs), len(header.parameters)) == (2, 3)
 
 
-@given(st.binary(max_size=60))
+# With these words in it, chance can make a header.
+@given(st.binary(max_size=60).filter(lambda data: b"pjrt_ifrt" not in data))
 def test_other_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(ContainerError):
         split_header(data)
