@@ -7,7 +7,10 @@ cannot be had is an error of ``errors.py`` that says what is missing.
 from __future__ import annotations
 
 import gzip
+import hashlib
+import logging
 import os
+import time
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,13 +19,15 @@ import jax
 
 from jax_cmdbuf import _jax
 from jax_cmdbuf.api.live import live_program
-from jax_cmdbuf.errors import CompileError, InputError
+from jax_cmdbuf.errors import CmdbufError, CompileError, InputError
 from jax_cmdbuf.executable.compile import CompileRequest, ModuleSource, compile_for_target
 from jax_cmdbuf.executable.conversion import Conversion, convert
 from jax_cmdbuf.executable.executable import Executable
 from jax_cmdbuf.executable.targets import DEFAULT_TARGET, Target, load_target
 
-__all__ = ["GivenPlan", "GpuPlan", "make_plan"]
+__all__ = ["CompiledPrograms", "GivenPlan", "GpuPlan", "make_plan"]
+
+_LOGGER = logging.getLogger("jax_cmdbuf")
 
 # An executable, its bytes, or the file that has them (gzipped or not).
 GivenPlan = Executable | bytes | str | os.PathLike[str]
@@ -46,13 +51,57 @@ class GpuPlan:
     effects: bool
 
 
-def make_plan(traced: jax.stages.Traced, target: str | None, given: GivenPlan | None = None) -> GpuPlan:
+class CompiledPrograms:
+    """What was compiled for targets, so that nobody waits twice for one program; failures are kept, too.
+
+    Not thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[bytes, Executable | CmdbufError] = {}
+
+    def executable(self, name: str, lowered: jax.stages.Lowered, target: Target) -> Executable:
+        """The executable of a program.
+
+        Args:
+          name: what to call it in the log.
+          lowered: the program, lowered for CUDA.
+          target: the GPU.
+
+        Raises:
+          CmdbufError: compiling it failed, now or before; see ``executable.compile``.
+        """
+        # Without the places in the source, which say who called, not what is run.
+        parts = (lowered.as_text(), target.text, os.environ.get("XLA_FLAGS", ""))
+        key = hashlib.sha256("\0".join(parts).encode()).digest()
+        if key not in self._found:
+            try:
+                self._found[key] = _compiled(name, lowered, target)
+            except CmdbufError as error:
+                self._found[key] = error.with_traceback(None)
+        found = self._found[key]
+        if isinstance(found, CmdbufError):
+            raise found.with_traceback(None)
+        return found
+
+    def clear(self) -> None:
+        """Forgets everything."""
+        self._found.clear()
+
+
+def make_plan(
+    traced: jax.stages.Traced,
+    target: str | None,
+    given: GivenPlan | None = None,
+    compiled: CompiledPrograms | None = None,
+) -> GpuPlan:
     """The plan of a traced function.
 
     Args:
       traced: the function with its argument types.
       target: name or file of the GPU; None: ``h200``.
       given: an executable to take instead of compiling one.
+      compiled: what was compiled before, and gets what is compiled now; None: nothing.
 
     Raises:
       InputError: the given executable cannot be read, or does not take these arguments.
@@ -60,7 +109,8 @@ def make_plan(traced: jax.stages.Traced, target: str | None, given: GivenPlan | 
     """
     gpu = load_target(target or DEFAULT_TARGET)
     lowered = _lower(traced, None if given is not None else ("cuda",))
-    executable = _given(given) if given is not None else _compiled(lowered, gpu)
+    compiled = compiled or CompiledPrograms()
+    executable = _given(given) if given is not None else compiled.executable(traced.fun_name, lowered, gpu)
     kept = _jax.kept_arguments(lowered)
     takes = sum(each.is_entry_computation_parameter for each in executable.allocations)
     if takes != len(kept):
@@ -101,8 +151,12 @@ def _given(given: GivenPlan) -> Executable:
     return Executable.from_bytes(data, source=os.fspath(given))
 
 
-def _compiled(lowered: jax.stages.Lowered, target: Target) -> Executable:
+def _compiled(name: str, lowered: jax.stages.Lowered, target: Target) -> Executable:
     source = live_program(lowered, (), {}, native=False)
     assert isinstance(source, ModuleSource)
+    _LOGGER.info("compiling %s for %s", name, target.name)
+    began = time.perf_counter()
     result = compile_for_target(CompileRequest(source, target))
+    took = time.perf_counter() - began
+    _LOGGER.info("compiled %s for %s in %.1f s", name, target.name, took)
     return Executable.from_bytes(result.serialized, source=f"the executable of {source.name}")

@@ -5,7 +5,6 @@ Invariant: there is one simulated runtime, because it stands for the machine's G
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -34,9 +33,6 @@ __all__ = [
 ]
 
 
-_LOGGER = logging.getLogger("jax_cmdbuf")
-
-
 class Simulation:
     """The :class:`Runtime` of ``runtime="simulated"``.
 
@@ -58,7 +54,7 @@ class Simulation:
         try:
             arguments = read_arguments(function.jitted, function.names, args, kwargs)
         except CmdbufError as error:  # not the function's own, which its caller is to get
-            _LOGGER.warning("%s runs, but is not simulated: %s", function.observed.name, error)
+            self.runtime.cannot_simulate(function.observed, error)
             return None
         program = self.runtime.program(function.observed, arguments)
         if program is None:
@@ -92,7 +88,8 @@ class _SimulatedPending:
             self._runtime.finish(self._program, self._arguments, None)
 
 
-_LOCK = threading.Lock()
+# Reentrant: a finalizer that runs here may call a decorated function.
+_LOCK = threading.RLock()
 _SIMULATIONS: list[Simulation] = []
 
 
@@ -100,7 +97,8 @@ def simulation() -> Simulation:
     """The process's simulated machine."""
     with _LOCK:
         if not _SIMULATIONS:
-            _SIMULATIONS.append(Simulation())
+            made = Simulation()
+            _SIMULATIONS[:] = _SIMULATIONS or [made]
         return _SIMULATIONS[0]
 
 

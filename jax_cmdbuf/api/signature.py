@@ -1,10 +1,12 @@
 """The arguments of one call of a jitted function: leaves, paths, and what tells its signature from others.
 
-Invariant: two calls with equal keys run the same executable of the function.
+Invariant: two calls with equal keys run the same executable of the function. Shardings that place an array
+alike are equal, however they are spelled: JAX compiles once for them, and a profile is one executable's.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Hashable
 from typing import Any, NamedTuple
 
@@ -50,9 +52,21 @@ def read_arguments(
     """
     leaves, paths = flatten_arguments(jitted, names, args, kwargs)
     traced = jitted.trace(*args, **kwargs)
-    shardings = tuple(leaf.sharding if isinstance(leaf, jax.Array) else None for leaf in leaves)
+    placements = tuple(
+        _placement(leaf.sharding, leaf.shape) if isinstance(leaf, jax.Array) else None for leaf in leaves
+    )
     donated = tuple(info.donated for info in jax.tree.leaves(traced.args_info))
-    return Arguments(leaves, paths, donated, traced, (_Identity(traced.jaxpr), shardings))
+    return Arguments(leaves, paths, donated, traced, (_Identity(traced.jaxpr), placements))
+
+
+@functools.lru_cache(4096)
+def _placement(sharding: jax.sharding.Sharding, shape: tuple[int, ...]) -> Hashable:
+    """Which part of an array of this shape is where: per device, in order, and kind of memory."""
+    parts: Any = sharding.devices_indices_map(shape).items()
+    return sharding.memory_kind, tuple(
+        (device.id, tuple(part.indices(size) for part, size in zip(index, shape, strict=True)))
+        for device, index in parts
+    )
 
 
 def flatten_arguments(

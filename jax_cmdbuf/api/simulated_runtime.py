@@ -2,27 +2,30 @@
 
 Each call of an observed function is executed a second time by ``runtime.gpu_executable`` on a simulated
 device, with the buffers that the call's arrays would have there. Invariants: the user's values come from the
-CPU alone; what the simulation finds never changes a result or raises into the user's program; one lock
-serialises simulated executions, and no array's death takes it.
+CPU alone; what the simulation finds never changes a result or raises into the user's program; simulated
+executions are done one after the other, each to its end, and no array's death waits for one.
 """
 
 from __future__ import annotations
 
+import functools
 import gc
 import logging
 import math
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import jax
 
 from jax_cmdbuf.api.arrays import ArrayBuffers, Buffers
-from jax_cmdbuf.api.gpu_plan import GivenPlan, GpuPlan, make_plan
+from jax_cmdbuf.api.gpu_plan import CompiledPrograms, GivenPlan, GpuPlan, make_plan
 from jax_cmdbuf.api.signature import Arguments
+from jax_cmdbuf.api.simulated_call import SimulatedCall, ordinals
 from jax_cmdbuf.api.simulated_gpu import ForeignMemory, SimulatedGpu
+from jax_cmdbuf.api.uninterrupted import UninterruptedWork
 from jax_cmdbuf.errors import CmdbufError, StatusCode, StatusError
 from jax_cmdbuf.events import Error, Event
 from jax_cmdbuf.runtime.gpu_executable import GpuExecutable, Injection
@@ -33,7 +36,7 @@ from jax_cmdbuf.runtime.snapshot import RemappingSnapshot
 from jax_cmdbuf.stream_executor.device_address import DeviceAddress
 from xla_flags.options import CommandBufferUpdateMode
 
-__all__ = ["Observed", "SimulatedCall", "SimulatedProgram", "SimulatedRuntime"]
+__all__ = ["Observed", "SimulatedProgram", "SimulatedRuntime"]
 
 _LOGGER = logging.getLogger("jax_cmdbuf")
 _MOST_EXECUTIONS = 4096
@@ -66,6 +69,7 @@ class SimulatedProgram:
       loaded: the same, loaded.
       executions: device ordinal -> the last executions there, oldest first.
       count: calls simulated.
+      key: tells it from the runtime's other programs.
     """
 
     observed: Observed
@@ -73,6 +77,7 @@ class SimulatedProgram:
     loaded: GpuExecutable
     executions: dict[int, deque[ReplayedExecution]] = field(default_factory=dict)
     count: int = 0
+    key: Hashable = None
 
 
 class SimulatedRuntime:
@@ -85,34 +90,58 @@ class SimulatedRuntime:
     def __init__(self, guard: Guard = FIDELITY) -> None:
         self.registry = ProfileRegistry()
         self._guard = guard
-        self._lock = threading.Lock()
+        # Held while a plan is made: each compilation takes a process of its own, and one at a time is enough.
+        # Reentrant, since a finalizer may call a decorated function meanwhile.
+        self._planning = threading.RLock()
+        self._work = UninterruptedWork()
         self._arrays = ArrayBuffers()
         self._devices: dict[int, SimulatedGpu] = {}
-        self._programs: dict[Any, SimulatedProgram | None] = {}
+        self._programs: dict[Hashable, SimulatedProgram | None] = {}
+        self._compiled = CompiledPrograms()
         self._foreign: dict[int, ForeignMemory] = {}
+        self._said: set[str] = set()
 
     # Programs
 
     def program(self, observed: Observed, arguments: Arguments) -> SimulatedProgram | None:
         """The program of this signature, made at first sight; None where none can be had."""
         key = (observed, arguments.key)
-        if key not in self._programs:
-            with self._lock:
+        # What calls from inside an execution is a finalizer: it cannot wait for a program to be loaded.
+        if key not in self._programs and not self._work.is_asked_from_inside:
+            with self._planning:
                 if key not in self._programs:
-                    self._programs[key] = self._load(observed, arguments)
-        return self._programs[key]
+                    self._load(key, observed, arguments)
+        return self._programs.get(key)
 
-    def _load(self, observed: Observed, arguments: Arguments) -> SimulatedProgram | None:
+    def _load(self, key: Hashable, observed: Observed, arguments: Arguments) -> None:
         try:
-            plan = make_plan(arguments.traced, observed.target, observed.plan)
-            if not self._programs:
+            plan = make_plan(arguments.traced, observed.target, observed.plan, self._compiled)
+        except CmdbufError as error:
+            self.cannot_simulate(observed, error)
+            self._programs[key] = None
+            return
+        gc.collect()  # what only waits to be collected would be freed at some moment of the loop
+        self._work.do(functools.partial(self._enter, key, observed, plan, arguments))
+
+    def _enter(self, key: Hashable, observed: Observed, plan: GpuPlan, arguments: Arguments) -> None:
+        if key in self._programs:
+            return  # a finalizer's call was quicker
+        try:
+            if not any(self._programs.values()):
                 self._take_in()
             paths = self._paths(plan, arguments)
             loaded = GpuExecutable(plan.executable, plan.conversion, observed.mode, self.registry, paths)
-            return SimulatedProgram(observed, plan, loaded)
+            self._programs[key] = SimulatedProgram(observed, plan, loaded, key=key)
         except CmdbufError as error:
-            _LOGGER.warning("%s runs, but is not simulated: %s", observed.name, error)
-            return None
+            self.cannot_simulate(observed, error)
+            self._programs[key] = None
+
+    def cannot_simulate(self, observed: Observed, error: CmdbufError) -> None:
+        """Says why a function's calls are not simulated, once."""
+        text = f"{observed.name} runs, but is not simulated: {error}"
+        if text not in self._said:
+            self._said.add(text)
+            _LOGGER.warning("%s", text)
 
     def _paths(self, plan: GpuPlan, arguments: Arguments) -> dict[int, str]:
         entries = [each for each in plan.executable.allocations if each.is_entry_computation_parameter]
@@ -141,15 +170,16 @@ class SimulatedRuntime:
 
     def declare_foreign(self, array: jax.Array) -> None:
         """Says that an array lies in memory that XLA's allocator does not own, as one imported by DLPack."""
-        with self._lock:
-            device = self._device(_ordinals(array)[0])
-            memory = ForeignMemory(device, array.nbytes)
-            self._foreign[memory.address.opaque] = memory
-            self._arrays.own(array, {device.ordinal: memory.address})
+        self._work.do(functools.partial(self._own_foreign, array))
+
+    def _own_foreign(self, array: jax.Array) -> None:
+        device = self._device(ordinals(array)[0])
+        memory = ForeignMemory(device, array.nbytes)
+        self._foreign[memory.address.opaque] = memory
+        self._arrays.own(array, {device.ordinal: memory.address})
 
     def _take_in(self) -> None:
         """Gives a buffer to every array that is there before anything is simulated: it came first."""
-        gc.collect()  # what only waits to be collected would be freed at some moment of the loop
         for array in jax.live_arrays():  # type: ignore[no-untyped-call]
             if array.is_deleted() or self._arrays.of(array) is not None:
                 continue
@@ -163,17 +193,21 @@ class SimulatedRuntime:
         """Simulates a call that has returned on the CPU.
 
         Args:
-          program: of ``arguments``' signature.
+          program: of ``arguments``' signature; one that was forgotten meanwhile is left alone.
           arguments: what it was called with.
           results: leaves of the result, or None when the user's own code in the program failed.
         """
-        with self._lock:
-            call = SimulatedCall(program, arguments, results)
-            self._free_what_died(call.donated_ids)
-            for ordinal in call.ordinals:
-                self._execute(call, self._device(ordinal))
-            call.hand_out(self._arrays)
-            program.count += 1
+        self._work.do(functools.partial(self._finish, program, arguments, results))
+
+    def _finish(self, program: SimulatedProgram, arguments: Arguments, results: Sequence[Any] | None) -> None:
+        if self._programs.get(program.key) is not program:
+            return
+        call = SimulatedCall(program, arguments, results)
+        self._free_what_died(call.donated_ids)
+        for ordinal in call.ordinals:
+            self._execute(call, self._device(ordinal))
+        call.hand_out(self._arrays)
+        program.count += 1
 
     def _device(self, ordinal: int) -> SimulatedGpu:
         if ordinal not in self._devices:
@@ -193,31 +227,44 @@ class SimulatedRuntime:
                 memory.close()
 
     def _execute(self, call: SimulatedCall, device: SimulatedGpu) -> None:
-        program, loaded = call.program, call.program.loaded
-        sizes = [loaded.program.allocations[index].size for index in loaded.parameters]
-        parameters: list[DeviceAddress] = []
         transient: list[DeviceAddress] = []
-        for leaf, size in zip(call.kept, sizes, strict=True):
-            known = self._arrays.of(leaf)
-            address = known.get(device.ordinal) if known is not None else None
-            if address is None:
-                address = device.create(size, is_scalar=getattr(leaf, "ndim", 0) == 0)
-                self._take(leaf, device.ordinal, address, known, transient)
-            parameters.append(address)
         outputs: tuple[DeviceAddress, ...] | None = None
         try:
+            parameters = self._parameters(call, device, transient)
             if call.refused is not None:
                 raise _refusal(call.refused, device)
             injection = Injection(failing=call.results is None)
-            result = loaded.execute(device.options(self._guard), parameters, call.donated, injection)
-            outputs = result.outputs
+            options = device.options(self._guard)
+            outputs = call.program.loaded.execute(options, parameters, call.donated, injection).outputs
         except StatusError:
             pass  # an Error event says it; the user's program has its values from the CPU
         for address in transient:
             device.free(address)
-        call.returned(device.ordinal, outputs, [parameters[position] for position in sorted(call.donated)])
-        self._remember(program, device)
+        given = [self._arrays.of(call.kept[position]) or {} for position in sorted(call.donated)]
+        addresses = [buffers[device.ordinal] for buffers in given if device.ordinal in buffers]
+        call.returned(device.ordinal, outputs, addresses)
+        self._remember(call.program, device)
         call.unclaimed(device.ordinal, device.free)
+
+    def _parameters(
+        self, call: SimulatedCall, device: SimulatedGpu, transient: list[DeviceAddress]
+    ) -> list[DeviceAddress]:
+        """Where the arguments lie on the device; ``transient`` gets those that do so for one call."""
+        loaded = call.program.loaded
+        sizes = [loaded.program.allocations[index].size for index in loaded.parameters]
+        parameters: list[DeviceAddress] = []
+        for leaf, size in zip(call.kept, sizes, strict=True):
+            known = self._arrays.of(leaf)
+            address = known.get(device.ordinal) if known is not None else None
+            if address is None:
+                try:
+                    address = device.create(size, is_scalar=getattr(leaf, "ndim", 0) == 0)
+                except StatusError as error:
+                    device.log.emit(Error(error.code.name, error.message))
+                    raise
+                self._take(leaf, device.ordinal, address, known, transient)
+            parameters.append(address)
+        return parameters
 
     def _take(
         self,
@@ -242,86 +289,22 @@ class SimulatedRuntime:
 
     def close(self) -> None:
         """Unloads every program and forgets every buffer."""
-        with self._lock:
-            for program in self.programs:
-                program.loaded.close()
-            self._programs.clear()
-            self.registry.close()
-            for memory in self._foreign.values():
-                memory.close()
-            self._foreign.clear()
-            for device in self._devices.values():
-                device.close()
-            self._devices.clear()
-            self._arrays = ArrayBuffers()
+        self._work.do(self._close)
 
-
-class SimulatedCall:
-    """One call: which devices, which of its arguments were donated, and who gets its outputs."""
-
-    def __init__(
-        self, program: SimulatedProgram, arguments: Arguments, results: Sequence[Any] | None
-    ) -> None:
-        self.program = program
-        self.results = results
-        self.kept = [arguments.leaves[position] for position in program.plan.kept]
-        # A call that failed had its donated arguments consumed all the same.
-        self.donated = frozenset(
-            position
-            for position, leaf in enumerate(self.kept)
-            if isinstance(leaf, jax.Array) and leaf.is_deleted()
-        )
-        self.donated_ids = frozenset(id(self.kept[position]) for position in self.donated)
-        self.refused = self._refused(arguments) if results is not None else None
-        arrays = [leaf for leaf in (*self.kept, *(results or ())) if isinstance(leaf, jax.Array)]
-        found = {ordinal for array in arrays for ordinal in _ordinals(array)}
-        self.ordinals = sorted(found) or [0]
-        self._outputs: dict[int, tuple[DeviceAddress, ...] | None] = {}
-        self._given: dict[int, list[DeviceAddress]] = {}
-
-    def _refused(self, arguments: Arguments) -> int | None:
-        """The first argument that PJRT would refuse, because something outside JAX refers to its memory.
-
-        The CPU copies what it cannot take over, and leaves the array undeleted; a GPU's PJRT raises.
-        """
-        loaded, kept = self.program.loaded, self.program.plan.kept
-        for position, (leaf, index) in enumerate(zip(self.kept, loaded.parameters, strict=True)):
-            allocation = loaded.program.allocations[index]
-            aliased = allocation.maybe_live_out or allocation.is_parameter_aliased_with_output
-            if arguments.donated[kept[position]] and aliased and position not in self.donated:
-                return position if isinstance(leaf, jax.Array) else None
-        return None
-
-    def returned(
-        self, ordinal: int, outputs: tuple[DeviceAddress, ...] | None, given: list[DeviceAddress]
-    ) -> None:
-        """One device's outcome: result buffers, or None; and the buffers of the donated arguments."""
-        self._outputs[ordinal] = outputs
-        self._given[ordinal] = given
-
-    def unclaimed(self, ordinal: int, free: Any) -> None:
-        """Frees donated buffers that did not become results, and results that no array stands for."""
-        outputs = self._outputs[ordinal]
-        for address in self._given[ordinal]:
-            if address not in (outputs or ()):
-                free(address)
-        if outputs is not None and len(outputs) != len(self.results or ()):
-            for address in outputs:
-                free(address)
-            self._outputs[ordinal] = None
-
-    def hand_out(self, arrays: ArrayBuffers) -> None:
-        """Donated arguments lose their buffers; each result array gets its own."""
-        for position in self.donated:
-            arrays.disown(self.kept[position])
-        for number, result in enumerate(self.results or ()):
-            buffers = {
-                ordinal: outputs[number]
-                for ordinal, outputs in self._outputs.items()
-                if outputs is not None and not outputs[number].is_null
-            }
-            if buffers and isinstance(result, jax.Array):
-                arrays.own(result, buffers)
+    def _close(self) -> None:
+        for program in self.programs:
+            program.loaded.close()
+        self._programs.clear()
+        self._compiled.clear()
+        self._said.clear()
+        self.registry.close()
+        for memory in self._foreign.values():
+            memory.close()
+        self._foreign.clear()
+        for device in self._devices.values():
+            device.close()
+        self._devices.clear()
+        self._arrays = ArrayBuffers()
 
 
 def _refusal(argument: int, device: SimulatedGpu) -> StatusError:
@@ -333,14 +316,6 @@ def _refusal(argument: int, device: SimulatedGpu) -> StatusError:
     )
     device.log.emit(Error(code.name, message))
     return StatusError(code, message)
-
-
-def _ordinals(array: Any) -> list[int]:
-    """Numbers of the addressable devices that an array lies on."""
-    try:
-        return sorted(device.id for device in array.sharding.addressable_devices)
-    except (AttributeError, RuntimeError):
-        return [0]
 
 
 def _shard_bytes(array: jax.Array) -> int:

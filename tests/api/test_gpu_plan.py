@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import gzip
+import logging
+import re
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import pytest
 
-from jax_cmdbuf.api.gpu_plan import make_plan
+from jax_cmdbuf.api.gpu_plan import CompiledPrograms, make_plan
 from jax_cmdbuf.errors import InputError, TargetError
 from jax_cmdbuf.executable.executable import Executable
 
@@ -62,6 +64,22 @@ def test_unreadable_plans_and_unknown_targets(traced, tmp_path):
         make_plan(traced, None, tmp_path / "cut.gz")
     with pytest.raises(TargetError):
         make_plan(traced, "abacus", RECORDED)
+
+
+@pytest.mark.aot
+def test_what_was_compiled_is_compiled_again_for_nobody(caplog):
+    compiled = CompiledPrograms()
+
+    def traced():
+        return jax.jit(lambda a, b: jnp.tanh(a @ b) @ b).trace(SHAPE, SHAPE)
+
+    with caplog.at_level(logging.INFO, "jax_cmdbuf"):
+        one, other = (make_plan(traced(), "h200", None, compiled) for _ in range(2))
+    assert one.executable is other.executable
+    began, ended = (record.getMessage() for record in caplog.records)
+    assert began == "compiling <lambda> for h200"
+    assert re.fullmatch(r"compiled <lambda> for h200 in \d+\.\d s", ended)
+    compiled.clear()
 
 
 @pytest.mark.aot

@@ -63,3 +63,33 @@ def test_tracers_are_seen():
     jax.grad(functools.partial(lambda x: seen.append(is_tracing(x)) or x))(1.0)
     assert seen == [True, True]
     assert not is_tracing({"a": (jnp.ones(1), 1, None)})
+
+
+def test_shardings_that_place_alike_are_one_signature(run_python):
+    done = run_python(
+        """
+import jax, jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec as P, SingleDeviceSharding
+from jax_cmdbuf.api.signature import read_arguments
+mesh = jax.make_mesh((4,), ("d",))
+jitted = jax.jit(lambda x: x @ x)
+def key(sharding):
+    return read_arguments(jitted, ("x",), (jax.device_put(jnp.ones((8, 8)), sharding),), {}).key
+spelled = [key(NamedSharding(mesh, spec)) for spec in (P(), P(None), P(None, None))]
+assert len(set(spelled)) == 1, spelled
+assert key(NamedSharding(mesh, P("d"))) not in spelled
+assert key(SingleDeviceSharding(jax.devices()[0])) != key(SingleDeviceSharding(jax.devices()[1]))
+# As JAX has it: the second spelling finds the executable of the first.
+w = jax.device_put(jnp.ones((8, 8)), NamedSharding(mesh, P()))
+jitted = jax.jit(lambda x: x @ x)
+keys = []
+for _ in range(3):
+    keys.append(read_arguments(jitted, ("x",), (w,), {}).key)
+    w = jitted(w)
+assert w.sharding.spec == P(None, None), w.sharding
+assert len(set(keys)) == 1
+print("alike")
+""",
+        XLA_FLAGS="--xla_force_host_platform_device_count=4",
+    )
+    assert done.stdout.strip() == "alike", done.stderr

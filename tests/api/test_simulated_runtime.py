@@ -13,8 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jax_cmdbuf.api import gpu_plan
 from jax_cmdbuf.api.decorator import command_buffer
 from jax_cmdbuf.api.observation import reset_simulation, simulation
+from jax_cmdbuf.api.simulated_gpu import SimulatedGpu
+from jax_cmdbuf.errors import CompileError, StatusCode, StatusError
+from tests.api.interrupts import interrupted_at, lines_of
 from tests.api.simulated_programs import RECORDED, feedback, kinds, matrix, program_of, two_gemm
 
 
@@ -230,3 +234,117 @@ def test_what_the_function_raises_reaches_the_user_and_leaves_no_lock_behind(err
     for _ in range(3):
         step(*args)
     assert program_of(step).count == 3
+
+
+class Loop:
+    """Eight layers on a donated matrix, over and over."""
+
+    def __init__(self):
+        reset_simulation()
+        self.step, self.weights, self.h = feedback(), [matrix(n) for n in range(8)], matrix(9)
+
+    def turn(self):
+        if self.h.is_deleted():  # the interrupted call took it and nobody got its result
+            self.h = matrix(9)
+        self.h = self.step(self.weights, self.h)
+
+    def end(self):
+        """Goes on for a while; what was wrong, and what is in use then and after the end."""
+        for _ in range(3):
+            self.turn()
+        device = simulation().runtime._devices[0]
+        executions = program_of(self.step).executions[0]
+        errors = [event for each in executions for event in each.events if event.kind == "error"]
+        active = device.allocator.statistics(0).active
+        reset_simulation()
+        return errors, active, device.device.executor.memory.is_empty
+
+
+@pytest.mark.parametrize(("before", "samples"), [(5, 30), (0, 20)])
+def test_wherever_a_call_is_interrupted_nothing_leaks_and_the_loop_goes_on(before, samples):
+    def looped():
+        loop = Loop()
+        for _ in range(before):
+            loop.turn()
+        return loop
+
+    undisturbed, counted = looped().end(), lines_of(looped().turn)
+    assert (undisturbed[0], undisturbed[2]) == ([], True)
+    for line in sorted({1 + counted * sample // samples for sample in range(samples)}):
+        loop = looped()
+        interrupted_at(line, loop.turn)
+        assert loop.end() == undisturbed, f"interrupted at line {line} of {counted}"
+
+
+def test_a_finalizer_may_call_a_decorated_function_in_the_middle_of_an_execution(monkeypatch):
+    step, args = two_gemm(), [matrix(n) for n in range(3)]
+    step(*args)
+    execute, calls = SimulatedGpu.options, []
+
+    class Last:
+        def __del__(self):
+            calls.append(step(*args))
+
+    def collected(gpu, guard):
+        if not calls:
+            Last()
+        return execute(gpu, guard)
+
+    monkeypatch.setattr(SimulatedGpu, "options", collected)
+    step(*args)
+    assert len(calls) == 1
+    assert program_of(step).count == 3
+
+
+def test_when_the_simulated_memory_is_exhausted_the_function_goes_on(monkeypatch):
+    step, args = feedback(), ([matrix(n) for n in range(8)], matrix(9))
+    step(*args)
+
+    def refuse(gpu, size):
+        raise StatusError(StatusCode.RESOURCE_EXHAUSTED, "no memory")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SimulatedGpu, "allocate", refuse)
+        np.testing.assert_array_equal(step(args[0], matrix(9)), step(args[0], matrix(9)))
+    assert kinds(program_of(step))[1:] == [["error"], ["error"]]
+    step(args[0], matrix(9))
+    assert kinds(program_of(step))[3][-1] == "profile_step"
+    executor = simulation().runtime._devices[0].device.executor
+    reset_simulation()
+    assert executor.memory.is_empty
+
+
+def test_a_call_that_ends_after_everything_was_forgotten_is_left_alone():
+    args, runtime = [matrix(n) for n in range(3)], simulation().runtime
+
+    def forgetting(a, b, c):
+        return (a @ b) @ c
+
+    step = command_buffer(forgetting, runtime="simulated", plan=two_gemm().observed.plan)
+    step(*args)
+    program = program_of(step)
+    pending = simulation().begin(step, tuple(args), {})
+    reset_simulation()
+    pending.returned(step.jitted(*args))
+    assert (program.count, runtime._devices) == (1, {})
+
+
+def test_one_program_is_compiled_once_and_the_wait_is_logged(monkeypatch, caplog):
+    """However often it is decorated and by however many threads: what fails is kept just the same."""
+    asked = []
+
+    def compile_nothing(request):
+        asked.append(request.source.text)
+        raise CompileError("no compiler in this test")
+
+    monkeypatch.setattr(gpu_plan, "compile_for_target", compile_nothing)
+    args = [matrix(n) for n in range(3)]
+    with caplog.at_level(logging.INFO, "jax_cmdbuf"), ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda _: two_gemm(plan=None)(*args), range(16)))
+        two_gemm(plan=None)(*(x[:64, :64] for x in args))
+        two_gemm(plan=None, target="h100")(*args)
+    assert len(asked) == 3
+    texts = [record.getMessage() for record in caplog.records]
+    assert texts.count("compiling multiply for h200") == 2
+    assert texts.count("compiling multiply for h100") == 1
+    assert texts.count("multiply runs, but is not simulated: no compiler in this test") == 1
