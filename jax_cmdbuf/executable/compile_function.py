@@ -23,6 +23,7 @@ import jax.numpy as jnp
 
 from jax_cmdbuf.errors import CmdbufError, CompileError, InputError
 from jax_cmdbuf.executable.compile_devices import Compiled, data_mesh
+from jax_cmdbuf.executable.compile_ffi import register_stand_ins
 from jax_cmdbuf.executable.compile_log import explain, one_line
 from jax_cmdbuf.executable.compile_module import argument_paths, result_paths
 from jax_cmdbuf.executable.compile_sharding import is_array, place, replicated
@@ -67,6 +68,7 @@ def compile_function(
         lowered = _lower(program, arguments, keywords, mesh, where)
     notes += _donation_notes(caught)
     paths = argument_paths(lowered.compiler_ir()), result_paths(lowered.compiler_ir())
+    register_stand_ins()
     try:
         executable = lowered.compile(compiler_options=options).runtime_executable()
         if hasattr(executable, "local_devices"):

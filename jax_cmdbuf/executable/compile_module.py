@@ -15,6 +15,7 @@ from typing import Any
 from jax_cmdbuf._jax import compile_stablehlo, hlo_text_to_proto, parse_mlir
 from jax_cmdbuf.errors import InputError, MissingDependencyError
 from jax_cmdbuf.executable.compile_devices import Compiled, topology_devices
+from jax_cmdbuf.executable.compile_ffi import register_stand_ins
 from jax_cmdbuf.executable.compile_log import explain, one_line
 from jax_cmdbuf.executable.compile_pjrt import compile_hlo
 from jax_cmdbuf.executable.toolchain import cuda_plugin_directory
@@ -42,6 +43,7 @@ def compile_module(
     """
     if devices is not None and devices < 1:
         raise InputError(f"--devices must be at least 1, not {devices}")
+    register_stand_ins()
     if text.lstrip().startswith("HloModule"):
         return _compile_hlo(text, name, target_text, devices, options)
     return _compile_mlir(text, name, target_text, devices, options)

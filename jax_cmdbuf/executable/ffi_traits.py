@@ -48,6 +48,7 @@ _NOT_COMPATIBLE = (
     "dce_sink",
     "cb_no",  # the probe of this project's recordings that declares nothing
     "lab_probe",  # a host-synchronizing probe of the same recordings
+    "jax_cmdbuf.probe",  # our own (api/probe.py): its handler runs Python
 )
 
 # target name -> whether its handler declares itself command-buffer compatible
