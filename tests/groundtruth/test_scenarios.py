@@ -20,8 +20,6 @@ MISSES = {
     "recorded": {"train_hostbatch"},
     "deviceless": {
         "big_sizes",
-        "failed_exec",
-        "probe_mid",
         "real_cnn_sgd_donate",
         "real_transformer_infer_rotate",
         "train_hostbatch",
