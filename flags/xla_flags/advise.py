@@ -15,7 +15,7 @@ from xla_flags.advise_values import advise_value
 from xla_flags.diagnostics import Diagnostic, Severity
 from xla_flags.parser import Assignment, ParseResult, parse
 from xla_flags.subject import Subject
-from xla_flags.tokens import Span, Token
+from xla_flags.tokens import WHITESPACE, Span, Token
 
 MAX_REMARKS = 100
 """More errors than this are counted, not explained."""
@@ -91,8 +91,10 @@ def fixed_for_all(results: Sequence[ParseResult]) -> str | None:
 
 def _replaced(text: str, span: Span, new: str) -> str:
     before, after = text[: span.start], text[span.end :]
-    if not new.strip() and before[-1:] in ("", " ") and after.startswith(" "):
-        return before + after[1:]
+    if not new.strip() and before[-1:] in ("", *WHITESPACE):
+        # One blank is enough between the neighbours of what is gone; lines stay lines.
+        after = after.lstrip(" \t")
+        return (before.rstrip(" \t") if after[:1] in ("\r", "\n") else before) + after
     return before + new + after
 
 

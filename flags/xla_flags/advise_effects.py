@@ -13,7 +13,15 @@ from xla_flags.merge import field_of, replaces
 from xla_flags.parser import Assignment
 from xla_flags.schema import FlagKind
 from xla_flags.spelling import canonical_value
-from xla_flags.subject import SHELL_VARIABLE, Subject, plain_characters, shown, value_span
+from xla_flags.subject import (
+    SHELL_HINT,
+    SHELL_VARIABLE,
+    Subject,
+    plain_characters,
+    replacing_value,
+    shown,
+    value_span,
+)
 from xla_flags.tokens import Token
 
 _SWALLOWED = re.compile(r"(?:^|[^\w-])?--(xla_\w+)")
@@ -42,8 +50,12 @@ def advise_effects(subject: Subject) -> list[Diagnostic]:
     return found
 
 
-def _warning(code: str, token: Token, message: str, suggestion: str | None = None) -> Diagnostic:
-    return Diagnostic(Severity.WARNING, code, value_span(token), message, suggestion)
+def _warning(code: str, token: Token, message: str, hint: str | None = None) -> Diagnostic:
+    return Diagnostic(Severity.WARNING, code, value_span(token), message, None, hint)
+
+
+def _useless(token: Token, message: str) -> Diagnostic:
+    return Diagnostic(Severity.WARNING, "no-effect", token.span, message, "")
 
 
 def _note(code: str, token: Token, message: str, suggestion: str | None = None) -> Diagnostic:
@@ -73,11 +85,9 @@ def _overridden(group: list[Assignment]) -> list[Diagnostic]:
 def _no_change(group: list[Assignment], subject: Subject) -> list[Diagnostic]:
     last, flag = group[-1], group[-1].flag
     if flag.kind is FlagKind.DEPRECATED:
-        return [
-            _warning("no-effect", last.token, f"{flag.name} has no effect any more, and XLA logs that", None)
-        ]
+        return [_useless(last.token, f"{flag.name} has no effect any more, and XLA logs that")]
     if flag.kind is FlagKind.NO_EFFECT:
-        return [_warning("no-effect", last.token, f"{flag.name} is read and has no effect", None)]
+        return [_useless(last.token, f"{flag.name} is read and has no effect")]
     field = flag.field
     if field is None:
         return []
@@ -117,13 +127,17 @@ def _suspicious(assignment: Assignment) -> list[Diagnostic]:
     variable = SHELL_VARIABLE.search(value)
     if variable is not None and _PATHS.search(flag.name):
         message = f"{variable[0]} was not replaced by a shell; it is taken as it is"
-        found.append(_warning("shell-variable", token, message))
+        found.append(_warning("shell-variable", token, message, SHELL_HINT))
     elif value.startswith("~/") and _PATHS.search(flag.name):
-        found.append(_warning("tilde", token, "~ is not replaced by the home directory"))
-    if value != plain_characters(value) and plain_characters(value).strip("\"'") != value:
-        found.append(
-            _warning("typographic", token, "typographic dashes, quotes or blanks are kept as they are")
-        )
+        hint = "write the whole path, or $HOME where a shell reads it"
+        found.append(_warning("tilde", token, "~ is not replaced by the home directory", hint))
+    plain = plain_characters(value)
+    if value != plain and plain.strip("\"'") != value:
+        message = "typographic dashes, quotes or blanks are kept as they are"
+        span, text = replacing_value(token, plain.strip("\"'"))
+        # A quote that never closes may have been meant to hold what comes after.
+        open_ended = plain.count('"') % 2 or plain.count("'") % 2
+        found.append(Diagnostic(Severity.WARNING, "typographic", span, message, None if open_ended else text))
     if not value and flag.kind in (FlagKind.PASS_LIST, FlagKind.COMMA_LIST, FlagKind.WHOLE_LIST):
         message = (
             f"{flag.name} appends, and an empty value appends an empty entry; it does not clear the list"

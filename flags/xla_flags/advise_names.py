@@ -10,13 +10,13 @@ import re
 from collections.abc import Callable, Mapping
 
 from xla_flags.diagnostics import Diagnostic, Severity
-from xla_flags.history import FlagHistory, history_of
+from xla_flags.history import FlagHistory, history_of, recorded_names
 from xla_flags.literals import parse_bool
 from xla_flags.migrations import migrate
 from xla_flags.nearest import CLEAR, nearest
 from xla_flags.schema import BOOL_KINDS, FlagKind, FlagSpec, version_key
 from xla_flags.spelling import flag_text, quoted
-from xla_flags.subject import SHELL_VARIABLE, Subject, plain_characters, shown
+from xla_flags.subject import SHELL_HINT, SHELL_VARIABLE, Subject, plain_characters, shown
 from xla_flags.tokens import WHITESPACE, Span, Token
 
 # Beginning of a name -> the variable that such flags belong into.
@@ -90,8 +90,7 @@ def _shell_variable(token: Token, subject: Subject) -> Diagnostic | None:
     if match is None:
         return None
     message = f"{match[0]} was not replaced by a shell"
-    hint = "single quotes, .env files and most launchers pass such text on as it is"
-    return subject.token_error("shell-variable", token, message, None, hint)
+    return subject.token_error("shell-variable", token, message, None, SHELL_HINT)
 
 
 def _glued(token: Token, subject: Subject) -> Diagnostic | None:
@@ -272,8 +271,18 @@ def _resembling(token: Token, subject: Subject) -> Diagnostic:
         hint = f"or {', '.join(others)}" if others else None
         text = f"{message}; did you mean {best}?" if fixed is None else message
         return subject.token_error("unknown-flag", token, text, fixed, hint)
-    hint = f"similar: {', '.join(each for _, each in similar)}" if similar else None
+    hint = f"similar: {', '.join(each for _, each in similar)}" if similar else _resembling_one_gone(name)
     return subject.token_error("unknown-flag", token, message, None, hint)
+
+
+def _resembling_one_gone(name: str) -> str | None:
+    """A flag of another release that may have been meant."""
+    similar = nearest(name, recorded_names(), 1)
+    if not similar or similar[0][0] < CLEAR:
+        return None
+    best = similar[0][1]
+    history = history_of(best)
+    return f"similar: {best}" + (f", {_was(history)}" if history is not None else "")
 
 
 _LOOKS: tuple[Callable[[Token, Subject], Diagnostic | None], ...] = (

@@ -13,7 +13,15 @@ from xla_flags.diagnostics import Diagnostic, Severity
 from xla_flags.literals import parse_bool
 from xla_flags.schema import BOOL_KINDS, FlagKind
 from xla_flags.spelling import quoted
-from xla_flags.subject import SHELL_VARIABLE, Subject, line_end, plain_characters, shown, word_at
+from xla_flags.subject import (
+    SHELL_VARIABLE,
+    TYPOGRAPHIC_QUOTES,
+    Subject,
+    line_end,
+    plain_characters,
+    shown,
+    word_at,
+)
 from xla_flags.tokens import WHITESPACE, Span, Token
 
 _BACKSLASH = re.compile(r"\\[ \t]*(?=[\r\n]|$)")
@@ -60,7 +68,8 @@ def _outer_quotes(name: str, subject: Subject) -> _Found | None:
     text = name.strip(WHITESPACE)
     if text[:1] not in "\"'`" or text[:1] == "":
         return None
-    inner = text[1:].removesuffix(text[0]).strip(WHITESPACE)
+    pieces = re.split(rf"{text[0]}[ \t\r\n,;]+{text[0]}(?=-)", text[1:].removesuffix(text[0]))
+    inner = " ".join(pieces).strip(WHITESPACE)
     if not plain_characters(inner).startswith("-"):
         return None
     return "outer-quotes", f"the quote {text[0]} around the value is a part of it: a launcher kept it", inner
@@ -266,6 +275,22 @@ def _open_quote(text: str, start: int, last: Token | None, subject: Subject) -> 
     return "inner-quote", Span(last.span.start, close + 1), why, fixed if subject.accepts(fixed) else None
 
 
+def _typographic_quote(text: str, start: int, last: Token | None, subject: Subject) -> _Stop | None:
+    """A typographic quote holds nothing together."""
+    if last is None or not last.value or last.quote:
+        return None
+    opening = last.value[0]
+    quote = TYPOGRAPHIC_QUOTES.get(opening)
+    line = range(start, line_end(text, start))
+    close = next((index for index in line if TYPOGRAPHIC_QUOTES.get(text[index]) == quote), None)
+    if quote is None or close is None:
+        return None
+    fixed = f"--{last.name}={quoted(text[last.value_start + 1 : close])}"
+    why = f"{opening} is no quote"
+    span = Span(last.span.start, close + 1)
+    return "typographic", span, why, fixed if subject.accepts(fixed) else None
+
+
 def _after_quote(text: str, start: int, last: Token | None, subject: Subject) -> _Stop | None:
     if last is None or last.span.end != start or not last.quote:
         return None
@@ -295,6 +320,7 @@ _REST_LOOKS: tuple[Callable[[str, int, Token | None, Subject], _Stop | None], ..
     _separate_value,
     _list_with_blanks,
     _open_quote,
+    _typographic_quote,
     _after_quote,
     _without_dashes,
     _stray,

@@ -16,7 +16,15 @@ from xla_flags.repairs import REPAIRERS, Repair, of_bool
 from xla_flags.repairs_lists import LIST_REPAIRERS
 from xla_flags.schema import BOOL_KINDS, Catalog, FlagKind, FlagSpec, shipped_versions
 from xla_flags.spelling import flag_text
-from xla_flags.subject import SHELL_VARIABLE, Subject, plain_characters, replacing_value, shown, value_span
+from xla_flags.subject import (
+    SHELL_HINT,
+    SHELL_VARIABLE,
+    Subject,
+    plain_characters,
+    replacing_value,
+    shown,
+    value_span,
+)
 
 MAX_LENGTH = 2000
 """Longer values are reported without a guess at what they should be."""
@@ -58,8 +66,7 @@ def _shell_variable(bad: Assignment, subject: Subject) -> Diagnostic | None:
     if match is None:
         return None
     message = f"{match[0]} was not replaced by a shell, and {bad.flag.name} does not take it as it is"
-    hint = "single quotes, .env files and most launchers pass such text on as it is"
-    return Diagnostic(Severity.ERROR, "shell-variable", value_span(bad.token), message, None, hint)
+    return Diagnostic(Severity.ERROR, "shell-variable", value_span(bad.token), message, None, SHELL_HINT)
 
 
 def _repaired(bad: Assignment, subject: Subject) -> Diagnostic | None:

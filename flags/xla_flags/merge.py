@@ -6,6 +6,7 @@ followed by that of `override`; merging decides nothing that XLA would not.
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -137,10 +138,15 @@ class Flags:
     @property
     def replaced(self) -> tuple[Setting, ...]:
         """The settings that a later one makes meaningless."""
-        rest = list(self.settings)
-        for each in self.effective:
-            rest.remove(each)
-        return tuple(rest)
+        # Of equal settings the last one stays effective, so they are counted from the end.
+        kept = collections.Counter(self.effective)
+        rest = []
+        for each in reversed(self.settings):
+            if kept[each]:
+                kept[each] -= 1
+            else:
+                rest.append(each)
+        return tuple(reversed(rest))
 
     @property
     def text(self) -> str:

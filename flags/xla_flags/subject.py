@@ -24,6 +24,9 @@ _PLAIN = {
     **dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff\u00ad"), ""),
     ord("\uff1d"): "=",
 }
+TYPOGRAPHIC_QUOTES = {chr(code): plain for code, plain in _PLAIN.items() if plain in ("'", '"')}
+"""Quotes that word processors write -> the one on a keyboard."""
+
 _LEADING_DASHES = re.compile(rf"^[-{_DASHES}]*[{_DASHES}][-{_DASHES}]*")
 _ANY_DASH = re.compile(f"[{_DASHES}]")
 
@@ -31,6 +34,8 @@ SHELL_VARIABLE = re.compile(
     r"\$(?:\{\w{1,99}(?:[^\w}][^}]{0,99})?\}|[A-Za-z_]\w*|\([^)]{0,99}\))|%[A-Za-z_]\w{0,99}%", re.ASCII
 )
 """A variable, or a command, that a shell would have replaced."""
+
+SHELL_HINT = "single quotes, .env files and most launchers pass such text on as it is"
 
 
 def plain_characters(text: str) -> str:

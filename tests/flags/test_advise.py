@@ -109,8 +109,8 @@ def test_what_a_failing_text_is_told(text: str, code: str, under: str | None, fi
     [
         # B14, B25, B26: reading stops, and nobody says so.
         (f"{GEMM} $EXTRA --xla_dump_to=/x", "shell-variable", "$EXTRA", f"{GEMM} --xla_dump_to=/x"),
-        (f"{GEMM} \\\n--xla_dump_to=/x", "backslash", "\\", f"{GEMM} \n--xla_dump_to=/x"),
-        (f"{GEMM} # fast\n--xla_dump_to=/x", "comment", "# fast", f"{GEMM} \n--xla_dump_to=/x"),
+        (f"{GEMM} \\\n--xla_dump_to=/x", "backslash", "\\", f"{GEMM}\n--xla_dump_to=/x"),
+        (f"{GEMM} # fast\n--xla_dump_to=/x", "comment", "# fast", f"{GEMM}\n--xla_dump_to=/x"),
         (
             f"{LIST}=FUSION, CUBLAS --xla_dump_to=/x",
             "blank-in-list",

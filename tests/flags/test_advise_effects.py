@@ -53,6 +53,22 @@ def test_nothing_is_said_of(text: str) -> None:
     assert advise_effects(Subject(parse(text, NEW))) == []
 
 
+@pytest.mark.parametrize(
+    ("text", "suggestion", "hint"),
+    [
+        ("--xla_gpu_enable_cudnn_fmha=true", "", None),
+        ("--xla_dump_to=“/x”", "/x", None),
+        ("--xla_dump_to=“/x", None, None),
+        ("--xla_dump_to=$HOME/x", None, "single quotes"),
+        ("--xla_dump_to=~/x", None, "$HOME"),
+    ],
+)
+def test_what_to_write_instead(text: str, suggestion: str | None, hint: str | None) -> None:
+    (remark,) = advise_effects(Subject(parse(text, NEW)))
+    assert remark.suggestion == suggestion
+    assert (hint or "") in (remark.hint or "")
+
+
 def test_effects_are_never_errors() -> None:
     text = "--xla_gpu_autotune_level=3 --xla_gpu_autotune_level=2 --xla_cpu_use_thunk_runtime --bogus"
     remarks = advise_effects(Subject(parse(text, NEW)))

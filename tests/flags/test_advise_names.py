@@ -46,6 +46,12 @@ def test_one_unknown_token(text: str, code: str, suggestion: str | None) -> None
     assert error.span == (0, len(text))
 
 
+def test_a_misspelt_flag_of_another_release_is_named() -> None:
+    (error,) = errors("--xla_gpu_graph_lev=0")
+    assert error.suggestion is None
+    assert error.hint == "similar: xla_gpu_graph_level, a flag of jaxlib 0.4.20 to 0.7.0"
+
+
 def test_what_follows_two_dashes_is_not_blamed() -> None:
     codes = [each.code for each in errors("-- --xla_dump_to=/x --bogus")]
     assert codes == ["double-dash", "after-double-dash", "unknown-flag"]

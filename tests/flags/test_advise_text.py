@@ -18,6 +18,8 @@ DUMP = "--xla_dump_to=/x"
         ("~/flags.txt", "no-such-file", None),
         ("# --xla_dump_to", "comment", None),
         (f"'{DUMP}", "outer-quotes", DUMP),
+        (f'"{DUMP}" "{DUMP}"', "outer-quotes", f"{DUMP} {DUMP}"),
+        (f"'{DUMP}', '{DUMP}'", "outer-quotes", f"{DUMP} {DUMP}"),
         (f"“{DUMP}”", "typographic", DUMP),
         (f"\u00a0{DUMP}", "typographic", DUMP),
         ("$XLA_EXTRA", "shell-variable", None),
@@ -55,6 +57,7 @@ def test_files_that_are_there() -> None:
         ("--xla_dump_to='a'b", "after-quote", "b", ""),
         ("--xla_dump_to='a''b'", "after-quote", "'b'", ""),
         ("--xla_dump_to=a\"b c\"", "inner-quote", "--xla_dump_to=a\"b c\"", "--xla_dump_to='ab c'"),
+        ("--xla_dump_to=“a b”", "typographic", "--xla_dump_to=“a b”", "--xla_dump_to='a b'"),
         (f"{DUMP} , {DUMP}", "stray-text", ",", ""),
     ],
 )  # fmt: skip

@@ -151,6 +151,18 @@ def by_name(result: ParseResult) -> str:
     return repr(sorted(result.values.items())) if result.ok else ""
 
 
+def test_of_equal_settings_the_last_is_kept() -> None:
+    found = flags("--xla_gpu_autotune_level=2 --xla_dump_to=/d --xla_gpu_autotune_level=2")
+    assert [each.name for each in found.effective] == ["xla_dump_to", "xla_gpu_autotune_level"]
+    assert [each.name for each in found.replaced] == ["xla_gpu_autotune_level"]
+
+
+@given(TEXTS)
+def test_replaced_and_effective_are_all(text: str) -> None:
+    found = flags(text)
+    assert sorted(map(str, (*found.effective, *found.replaced))) == sorted(map(str, found.settings))
+
+
 @given(TEXTS)
 def test_canonical_text_means_the_same(text: str) -> None:
     assert verdict(flags(text).text) == verdict(text[: parse(text, NEW, files={}).stopped_at])

@@ -15,6 +15,7 @@ from types import ModuleType
 
 from xla_flags.cli.words import Misuse, protect
 from xla_flags.errors import XlaFlagsError
+from xla_flags.rendering import printable
 
 __all__ = ["EXIT_MISUSE", "EXIT_OK", "EXIT_WOULD_FAIL", "VERBS", "main"]
 
@@ -64,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return status
     except (XlaFlagsError, Misuse) as error:
-        print(f"xla-flags: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"xla-flags: {' '.join(printable(str(error)).split())}", file=sys.stderr)
         return EXIT_MISUSE
     except KeyboardInterrupt:
         print("xla-flags: interrupted", file=sys.stderr)

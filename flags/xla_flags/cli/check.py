@@ -16,7 +16,7 @@ from xla_flags.advise_options import advise_options
 from xla_flags.cli.choice import Choice, choose
 from xla_flags.cli.effects import effect_rows, print_effects
 from xla_flags.cli.matrix import print_matrix
-from xla_flags.cli.output import diagnostic_json, print_json, print_remark, say
+from xla_flags.cli.output import complain, diagnostic_json, print_json, print_remark, say
 from xla_flags.cli.parse import verdict
 from xla_flags.cli.words import Misuse, add_flags_arguments, value_of, where_from
 from xla_flags.compiler_options import CompilerOptionsResult, check_compiler_options
@@ -90,9 +90,9 @@ def _print_fixed(results: list[ParseResult]) -> int:
     text = fixed_for_all(results)
     if text is None:
         wrong = next((result for result in results if fixed_text(result) is None), results[-1])
-        raise Misuse(
-            f"no correction is known for all of it with jaxlib {wrong.catalog.version}: {wrong.message}"
-        )
+        known = f"no correction is known for all of it with jaxlib {wrong.catalog.version}"
+        complain(f"{known}: {wrong.message}")
+        return cli.EXIT_WOULD_FAIL
     say(text)
     return cli.EXIT_OK
 

@@ -31,7 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the verb's arguments."""
     for side in ("A", "B"):
         parser.add_argument(
-            side.lower(), type=flag_text, metavar=side, help="flags, a file of flags, or a release"
+            side.lower(),
+            type=flag_text,
+            metavar=side,
+            help="flags, a file of flags, or a release (`installed`: the one here)",
         )
     add_jaxlib_option(parser)
     add_format_option(parser)
@@ -80,7 +83,7 @@ def difference(one: ParseResult, other: ParseResult) -> list[dict[str, Any]]:
 
 def _releases(a: str, b: str) -> tuple[Choice, Choice] | None:
     """The two releases, if that is what both are."""
-    if not (a[:1].isdigit() and b[:1].isdigit()):
+    if not all(each[:1].isdigit() or each == "installed" for each in (a, b)):
         return None
     try:
         return choose([a])[0], choose([b])[0]
@@ -97,12 +100,13 @@ def _diff_releases(one: Choice, other: Choice, form: str) -> int:
         print_json({**versions, "gone": gone, "new": new, "changed": changes})
     else:
         for title, names in ((f"gone in {b.version}", gone), (f"new in {b.version}", new)):
-            say(f"{len(names)} flags {title}:")
+            say(f"{len(names)} flags {title}" + (":" if names else ""))
             for name in names:
                 say(f"  {name}")
-        say(f"{len(changes)} changes of flags that both have:")
+        say(f"{len(changes)} changes of flags that both have" + (":" if changes else ""))
         shown = [[each["flag"], each["what"], each["a"], each["b"]] for each in changes]
-        console().print(table(("flag", "", a.version, b.version), shown))
+        if shown:
+            console().print(table(("flag", "", a.version, b.version), shown))
     return cli.EXIT_WOULD_FAIL if gone or new or changes else cli.EXIT_OK
 
 

@@ -10,10 +10,14 @@ from typing import Any
 from rich.text import Text
 
 from xla_flags.cache_key import in_cache_key
-from xla_flags.cli.output import console, table
+from xla_flags.cli.output import console, say, table
 from xla_flags.literals import to_float32
 from xla_flags.parser import Assignment, ParseResult, json_value
 from xla_flags.tokens import Token
+
+MAX_ROWS = 500
+"""More tokens than any jaxlib has flags are counted, not shown; JSON has them all."""
+_MAX_CELL = 1000
 
 _REMARKS = {
     "already-default": "is the default",
@@ -88,6 +92,11 @@ def plain(value: Any) -> str:
     return str(value) if value not in ("", None) else "(empty)" if value == "" else "-"
 
 
+def cut(text: str) -> str:
+    """What a table shows of a text that may have any length."""
+    return text if len(text) <= _MAX_CELL else text[: _MAX_CELL - 1] + "…"
+
+
 def print_effects(result: ParseResult) -> None:
     """Prints the table, if the process goes on and there is something to show."""
     rows = effect_rows(result)
@@ -96,12 +105,14 @@ def print_effects(result: ParseResult) -> None:
     shown = [
         [
             each["flag"],
-            plain(each["asked"]),
-            Text(plain(each["value"]), style="bold" if each["differs"] else ""),
+            cut(plain(each["asked"])),
+            Text(cut(plain(each["value"])), style="bold" if each["differs"] else ""),
             plain(each["default"]),
             each["remark"] or "",
         ]
-        for each in rows
+        for each in rows[:MAX_ROWS]
     ]
     console().print()
     console().print(table(("flag", "asked for", "in effect", "default", ""), shown))
+    if len(rows) > MAX_ROWS:
+        say(f"and {len(rows) - MAX_ROWS} more")

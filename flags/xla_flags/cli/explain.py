@@ -13,7 +13,7 @@ from rich.text import Text
 from xla_flags import cli
 from xla_flags.cache_key import in_cache_key
 from xla_flags.cli.choice import Choice, choose
-from xla_flags.cli.effects import plain
+from xla_flags.cli.effects import cut, plain
 from xla_flags.cli.output import console, print_json, print_remark, say, table
 from xla_flags.cli.words import Misuse, add_flags_arguments, value_of, where_from
 from xla_flags.history import history_of, recorded_names
@@ -165,7 +165,7 @@ def _print(choice: Choice, entry: dict[str, Any], result: ParseResult) -> None:
         ["  default", plain(entry["default"])],
     ]
     if entry["value"] != entry["default"]:
-        rows.append(["  here", plain(entry["value"])])
+        rows.append(["  here", cut(plain(entry["value"]))])
     if entry["field"] is None:
         rows.append(["  writes", "no field of DebugOptions"])
     elif entry["field"] != entry["flag"]:

@@ -6,11 +6,10 @@ Invariant: the text that is printed has the verdict and the values of the one th
 from __future__ import annotations
 
 import argparse
-import sys
 
 from xla_flags import cli
 from xla_flags.cli.choice import choose
-from xla_flags.cli.output import print_json, say
+from xla_flags.cli.output import complain, print_json, say
 from xla_flags.cli.words import Misuse, add_flags_arguments, value_of
 from xla_flags.merge import Flags
 from xla_flags.spelling import token_text
@@ -46,5 +45,5 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         say(flags.text)
     if not result.ok:
-        print(f"xla-flags: {choices[0].title} would end the process: {result.message}", file=sys.stderr)
+        complain(f"{choices[0].title} would end the process: {result.message}")
     return cli.EXIT_OK if result.ok else cli.EXIT_WOULD_FAIL

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from xla_flags.cli.effects import cell
+from xla_flags.cli.effects import MAX_ROWS, cell
 from xla_flags.cli.output import console, table
 from xla_flags.parser import ParseResult
 
@@ -18,9 +18,12 @@ def print_matrix(results: list[ParseResult]) -> None:
     """Prints the matrix. All results are of the same value."""
     headings = ["flag", *(result.catalog.version for result in results)]
     rows: list[list[str | Text]] = []
-    for token in results[0].tokens:
+    tokens = results[0].tokens
+    for token in tokens[:MAX_ROWS]:
         text = token.text if len(token.text) <= 70 else token.text[:69] + "…"
         rows.append([text, *(_styled(cell(result, token)) for result in results)])
+    if len(tokens) > MAX_ROWS:
+        rows.append([f"(and {len(tokens) - MAX_ROWS} more)", *("…" for _ in results)])
     if results[0].ignored is not None:
         rows.append(["(and a rest)", *(Text("never read", style="yellow") for _ in results)])
     rows.append(["", *(_styled("goes on" if result.ok else "ends") for result in results)])

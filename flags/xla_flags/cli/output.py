@@ -46,6 +46,11 @@ def say(text: str = "", style: str = "") -> None:
     console().print(Text(printable(text), style=style), soft_wrap=True)
 
 
+def complain(text: str) -> None:
+    """Prints one sentence on stderr."""
+    print(f"xla-flags: {' '.join(printable(text).split())}", file=sys.stderr)
+
+
 def print_remark(diagnostic: Diagnostic, text: str, indent: str = "") -> None:
     """Prints a remark with the text it is about."""
     style = _STYLES[diagnostic.severity]

@@ -110,6 +110,21 @@ def test_exit_status(capsys: pytest.CaptureFixture[str], text: str, status: int)
 def test_fixed_text_alone(capsys: pytest.CaptureFixture[str]) -> None:  # B01, B10
     status, printed = check(capsys, "--fix", "--jaxlib=0.12", f"{MODE}=NEVER_UPDATE --xla_gpu_graph_level=0")
     assert (status, printed) == (0, f"{MODE}=SKIP_TEMP --xla_gpu_enable_command_buffer=\n")
+    assert main(["check", "--fix", "--jaxlib=0.12", "--bogus\x1b"]) == 1
+    wrong = "Unknown flag in XLA_FLAGS: --bogus\ufffd"
+    assert capsys.readouterr() == (
+        "",
+        f"xla-flags: no correction is known for all of it with jaxlib 0.12.0.1: {wrong}\n",
+    )
+
+
+def test_tables_stay_small_whatever_the_flags(capsys: pytest.CaptureFixture[str]) -> None:
+    status, printed = check(capsys, "--jaxlib=0.12", "--xla_gpu_autotune_level=2 " * 600)
+    assert (status, printed.count("\nxla_gpu_autotune_level ")) == (0, 500)
+    assert "and 100 more" in printed
+    printed = check(capsys, "--jaxlib=all", "--xla_gpu_autotune_level=2 " * 600)[1]
+    assert "(and 100 more)" in printed
+    assert len(check(capsys, "--jaxlib=0.12", "--xla_dump_to=" + "x" * 100_000)[1]) < 110_000
 
 
 def test_every_installed_xla_is_asked(

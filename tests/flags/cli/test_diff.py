@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from tests.flags.jaxlibs import needs_jaxlib
+from xla_flags import Catalog
 from xla_flags.cli import main
 
 LEVEL = "--xla_gpu_autotune_level"
@@ -32,6 +34,13 @@ def test_flags_that_fail(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "A would end the process: Unknown flag in XLA_FLAGS: --bogus\n"
 
 
+@needs_jaxlib
+def test_a_release_and_the_one_here(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["diff", "--format=json", "0.10", "installed"])
+    found = json.loads(capsys.readouterr().out)
+    assert (found["a"], found["b"]) == ("0.10.2", Catalog.installed().version)
+
+
 def test_two_releases(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diff", "--format=json", "0.10.2", "0.12"]) == 1
     found = json.loads(capsys.readouterr().out)
@@ -46,5 +55,6 @@ def test_two_releases(capsys: pytest.CaptureFixture[str]) -> None:
         "b": "SKIP_TEMP, SKIP_PROFILED",
     } in found["changed"]
     assert main(["diff", "0.12", "0.12.0.1"]) == 0
+    assert "0 changes" in capsys.readouterr().out
     assert main(["diff", "0.10.2", "0.12"]) == 1
     assert "12 flags gone in 0.12.0.1" in capsys.readouterr().out

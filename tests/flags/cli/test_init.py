@@ -19,12 +19,13 @@ from xla_flags.cli import VERBS, main
         ["check", "--format=xml"],
         ["check", "--compiler-options=nope"],
         ["check", "--compiler-options=[1]"],
-        ["check", "--fix", "--jaxlib=0.12", "--bogus"],
         ["explain", "--jaxlib=0.12", "xla_gpu_bogus"],
         ["explain", "--jaxlib=0.12", "no such file"],
         ["list", "--jaxlib"],
         ["diff", "one"],
         ["diff", "0.1", "0.2"],
+        ["diff", "0.1", "installed"],
+        ["explain", "--jaxlib=0.12", "xla_\x1b[31m"],
         ["diff", "--jaxlib=all", "", ""],
         ["format", "--jaxlib=all", ""],
         ["format", "--jaxlib=0.12", "no-such-file"],
@@ -39,6 +40,7 @@ def test_misuse_is_one_sentence(argv: list[str], capsys: pytest.CaptureFixture[s
     assert printed.err.startswith("xla-flags: ")
     assert printed.err.count("\n") == 1
     assert "Traceback" not in printed.err
+    assert printed.err.strip().isprintable()
 
 
 @pytest.mark.parametrize("verb", VERBS)
