@@ -5,6 +5,7 @@ Invariant: arguments are read for shape, type and sharding only; the function is
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -63,6 +64,9 @@ def live_program(
         return CompiledHere(Executable.from_compiled(cast(CompiledProgram, program)))
     if isinstance(program, jax.stages.Lowered):
         return _as_text(program)
+    if inspect.ismethod(program) and hasattr(program, "trace"):
+        # Asked for its attributes, a bound method answers for the function without its object.
+        return live_program(program.__func__, (program.__self__, *args), kwargs, native=native)
     if not callable(program):
         raise InputError(f"cannot plan a {type(program).__name__}: give a jitted function and its arguments")
     jitted = program if hasattr(program, "trace") else jax.jit(program)

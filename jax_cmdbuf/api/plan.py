@@ -112,13 +112,15 @@ def plan_source(source: str, options: PlanOptions | None = None, *, must_compile
       CmdbufError: see ``errors.py``.
     """
     options = options or PlanOptions()
+    if not options.timeout_s > 0:
+        raise InputError(f"--timeout must be more than 0 seconds, not {options.timeout_s:g}")
     path = Path(source)
     if not path.is_file():
         module, colon, function = source.rpartition(":")
         if not colon or not module or not function:
             raise InputError(
-                f"{source} is neither a file nor a function: give file.py:function, a serialized executable, "
-                "HLO text or StableHLO text"
+                f"{source or 'an empty name'} is neither a file nor a function: give file.py:function, a "
+                "serialized executable, HLO text or StableHLO text"
             )
         if module.endswith(".py") and not Path(module).is_file():
             raise InputError(f"no such file: {module}")
@@ -128,13 +130,16 @@ def plan_source(source: str, options: PlanOptions | None = None, *, must_compile
     data = _read(path)
     if options.shapes:
         raise InputError(f"--arg goes with a function; {source} has its own arguments")
+    if options.shard is not None:
+        raise InputError(f"--shard goes with a function; {source} says itself how it is split")
     if not _MODULE_START.match(data):
         if must_compile:
             raise InputError(
                 f"{source} is compiled already: flags can be compared for a function or a module's text"
             )
         executable = Executable.from_bytes(data, source=source)
-        return plan_executable(executable, target=options.target, ffi_compatible=options.ffi_compatible)
+        made = plan_executable(executable, target=options.target, ffi_compatible=options.ffi_compatible)
+        return _with_notes(made, _unused(options))
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
@@ -239,6 +244,19 @@ def _plan_compiled(
             warnings=warnings,
         ),
     )
+
+
+def _unused(options: PlanOptions) -> tuple[str, ...]:
+    """Says which options of a compilation were given for what is compiled already."""
+    given = {"--devices": options.devices, "--xla_flags": options.xla_flags}
+    names = [name for name, value in given.items() if value is not None]
+    verb = "were" if len(names) > 1 else "was"
+    return (f"the executable is compiled already: {' and '.join(names)} {verb} not used",) if names else ()
+
+
+def _with_notes(made: Plan, notes: tuple[str, ...]) -> Plan:
+    context = dataclasses.replace(made.context, notes=(*notes, *made.context.notes))
+    return dataclasses.replace(made, context=context) if notes else made
 
 
 def _mode_notes(jaxlib: str | None) -> tuple[str, ...]:

@@ -112,7 +112,10 @@ def predict_recording(path: str | Path) -> Prediction:
         if Path(path).name.removesuffix(".gz").endswith(".jsonl"):
             lines: Sequence[Mapping[str, Any]] = [json.loads(line) for line in data.splitlines()]
             return predict_addresses(steps_of_recording(lines), History.COMPLETE)
-        return predict_addresses(steps_of_trace(json.loads(data)), History.PARTIAL)
+        trace = json.loads(data)
+        if not isinstance(trace, dict) or not {"executions", "thread_events"} & trace.keys():
+            raise InputError(f"{path} is not a recording: it holds no executions")
+        return predict_addresses(steps_of_trace(trace), History.PARTIAL)
     except ValueError as error:
         raise InputError(f"recording {path} is not JSON: {error}") from error
     except (AttributeError, TypeError) as error:
@@ -124,4 +127,4 @@ def _read(path: str | Path) -> bytes:
         data = Path(path).read_bytes()
         return gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
     except (OSError, EOFError) as error:
-        raise InputError(f"cannot read {path}: {error}") from error
+        raise InputError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error

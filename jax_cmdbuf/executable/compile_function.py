@@ -85,6 +85,8 @@ def compile_function(
 def _import(module: str) -> Any:
     try:
         if not module.endswith(".py"):
+            if Path(module).is_file():
+                raise InputError(f"{module} is not a Python file; what is in it is named without a function")
             return importlib.import_module(module)
         path = Path(module).resolve()
         if not path.is_file():
@@ -110,7 +112,8 @@ def _find(namespace: Any, module: str, function: str) -> Callable[..., Any]:
         names = sorted(
             name
             for name, value in vars(namespace).items()
-            if inspect.isroutine(value) or hasattr(value, "lower")
+            if (inspect.isroutine(value) or hasattr(value, "lower"))
+            and not name.endswith(("_args", "_kwargs"))
         )
         own = [
             name for name in names if getattr(vars(namespace)[name], "__module__", "") == namespace.__name__
@@ -182,10 +185,14 @@ def _prepare(
     """A function that ``lower`` accepts these arguments for.
 
     A plain function is jitted; leaves that are no arrays (activation functions, strings) are held constant,
-    as Equinox does. Equinox's own ``filter_jit`` is undone, because it does not know ``ShapeDtypeStruct``.
+    as Equinox does. A bound method of a jitted function is called with its object, as Python does; asked for
+    ``lower``, it would answer for the function without it. Equinox's own ``filter_jit`` is undone, because it
+    does not know ``ShapeDtypeStruct``.
     """
     donated: tuple[int, ...] = ()
     dynamic: tuple[type, ...] = _SCALARS
+    if inspect.ismethod(program) and hasattr(program, "lower"):
+        program, arguments = program.__func__, (program.__self__, *arguments)
     if hasattr(program, "donate_first") and hasattr(program, "__wrapped__"):
         chosen = (program.donate_first, *[program.donate_rest] * max(len(arguments) - 1, 0))
         donated = tuple(number for number, flag in enumerate(chosen[: len(arguments)]) if flag)

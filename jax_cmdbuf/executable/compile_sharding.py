@@ -61,7 +61,7 @@ def place(
       Arguments, keywords and notes on what was split.
 
     Raises:
-      InputError: ``shard`` names an argument that does not exist.
+      InputError: ``shard`` names an argument that does not exist or cannot be split.
     """
     if mesh.size == 1:
         everything = jax.tree.map(lambda leaf: _on(leaf, replicated(mesh)), (arguments, keywords))
@@ -72,6 +72,10 @@ def place(
     if unknown:
         known = ", ".join((*names, *keywords))
         raise InputError(f"--shard={unknown[0]}: the function has no such argument (it has {known})")
+    given = {**dict(zip(names, arguments, strict=True)), **keywords}
+    whole = [name for name in split if not any(_divisible(x, mesh) for x in jax.tree.leaves(given[name]))]
+    if whole:
+        raise InputError(f"--shard={whole[0]}: no array of it has a leading axis that {mesh.size} divides")
     note = (
         f"over {mesh.size} devices: split by the leading axis: {', '.join(split) or 'nothing'}; the rest "
         "is replicated unless it carries a sharding"
@@ -91,10 +95,14 @@ def _placed(argument: Any, split: bool, mesh: Mesh) -> Any:
     def on_mesh(leaf: Any) -> Any:
         if not is_array(leaf):
             return leaf
-        divisible = bool(leaf.shape) and leaf.shape[0] % mesh.size == 0
-        return _on(leaf, _own_sharding(leaf, mesh) or (leading if split and divisible else replicated(mesh)))
+        otherwise = leading if split and _divisible(leaf, mesh) else replicated(mesh)
+        return _on(leaf, _own_sharding(leaf, mesh) or otherwise)
 
     return jax.tree.map(on_mesh, argument)
+
+
+def _divisible(leaf: Any, mesh: Mesh) -> bool:
+    return is_array(leaf) and bool(leaf.shape) and leaf.shape[0] % mesh.size == 0
 
 
 def _names(program: Any, arguments: tuple[Any, ...]) -> tuple[str, ...]:

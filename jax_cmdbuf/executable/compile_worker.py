@@ -55,7 +55,7 @@ def _compile(request: dict[str, Any], directory: Path) -> dict[str, Any]:
     else:
         from jax_cmdbuf.executable.compile_function import compile_function
 
-        devices = topology_devices(request["target"], request["devices"] or 1)
+        devices = topology_devices(request["target"], 1 if request["devices"] is None else request["devices"])
         compiled = compile_function(
             program["module"], program["function"], program["shapes"], devices, request["shard"], options
         )

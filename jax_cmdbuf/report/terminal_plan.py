@@ -17,7 +17,7 @@ from rich.text import Text
 from jax_cmdbuf.executable.conversion import CommandBuffer
 from jax_cmdbuf.executable.thunks import Thunk
 from jax_cmdbuf.report.model import AllocationRow, ModeSummary, Plan
-from jax_cmdbuf.report.units import bytes_text, flag_text, share_text
+from jax_cmdbuf.report.units import bytes_text, count_text, flag_text, share_text
 from jax_cmdbuf.runtime.policy import AllocationRole, RoleReason
 
 __all__ = ["Detail", "print_plan", "print_warnings"]
@@ -71,7 +71,7 @@ def _header(plan: Plan) -> RenderableType:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
-    grid.add_row("target", f"{escape(context.target_text)}, {devices} device{'s' if devices > 1 else ''}")
+    grid.add_row("target", f"{escape(context.target_text)}, {count_text(devices, 'device')}")
     grid.add_row("versions", ", ".join(f"{name} {version}" for name, version in context.versions.items()))
     flags = "  ".join(f"{name}={flag_text(value)}" for name, value in context.xla_flags.items())
     grid.add_row("flags", escape(flags) or "all at their default")
@@ -87,9 +87,10 @@ def _coverage(plan: Plan) -> str:
     thunks = sum(1 for top in plan.executable.thunks for _ in top.walk())
     outside = len(plan.conversion.left_out)
     return (
-        f"{len(buffers)} with {plan.command_count} commands; {outside} of {thunks} thunks outside"
+        f"{len(buffers)} with {count_text(plan.command_count, 'command')}; "
+        f"{outside} of {count_text(thunks, 'thunk')} outside"
         if buffers
-        else f"none: all {thunks} thunks run one by one"
+        else f"none: {f'all {thunks} thunks run one by one' if thunks != 1 else '1 thunk runs by itself'}"
     )
 
 
@@ -144,7 +145,7 @@ def _sequence_rows(
         for nested in thunk.nested:
             yield from _sequence_rows(plan, nested, buffers, detail, depth + 1)
     if shown > detail.left_out:
-        yield "", f"{indent}…", f"{shown - detail.left_out} more thunks outside", ""
+        yield "", f"{indent}…", f"{count_text(shown - detail.left_out, 'more thunk')} outside", ""
 
 
 def _buffer_rows(
@@ -158,11 +159,11 @@ def _buffer_rows(
         "",
         f"{indent}[bold green]command buffer[/]",
         f"[bold]{name}[/]",
-        f"{len(commands)} thunks, {used} allocations",
+        f"{count_text(len(commands), 'thunk')}, {count_text(used, 'allocation')}",
     )
     for command in commands[: detail.commands]:
         nested = sum(1 for _ in command.walk()) - 1
-        more = f"with {nested} nested thunks" if nested else ""
+        more = f"with {count_text(nested, 'nested thunk')}" if nested else ""
         yield str(command.id), f"{indent}[green]│[/] {command.kind}", escape(command.name), more
     if len(commands) > detail.commands:
         yield "", f"{indent}[green]│[/] …", f"{len(commands) - detail.commands} more", ""

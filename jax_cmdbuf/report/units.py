@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-__all__ = ["bytes_text", "flag_text", "share_text"]
+__all__ = ["bytes_text", "count_text", "flag_text", "share_text"]
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -18,6 +18,11 @@ def bytes_text(size: int) -> str:
         value /= 1024
     number = f"{value:.1f}".removesuffix(".0")
     return f"{number} {unit}"
+
+
+def count_text(number: int, noun: str) -> str:
+    """A number of things: "1 thunk", "2 thunks"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def share_text(part: int, whole: int) -> str:

@@ -121,7 +121,8 @@ def load_scenario(path: str | PathLike[str]) -> Scenario:
         text = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
         value = json.loads(text)
     except (OSError, EOFError) as error:
-        raise InputError(f"cannot read scenario {path}: {error}") from error
+        detail = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot read scenario {path}: {detail}") from error
     except ValueError as error:
         raise InputError(f"scenario {path} is not JSON: {error}") from error
     try:

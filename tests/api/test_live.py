@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -88,3 +89,13 @@ def test_on_a_gpu_the_process_compiles_itself(monkeypatch: pytest.MonkeyPatch) -
     assert given.results == ("out[0]['w']", "out[1]")
     assert given.gpu == jax.devices()[0].device_kind
     assert isinstance(live_program(jax.jit(step), ARGUMENTS, {}, native=False), ModuleSource)
+
+
+class Model:
+    @functools.partial(jax.jit, static_argnums=0)
+    def step(self, x: Any) -> Any:
+        return x * 2
+
+
+def test_a_jitted_method_is_called_with_its_object() -> None:
+    assert "x" in text_of(Model().step, np.zeros(3))

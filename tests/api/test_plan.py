@@ -94,6 +94,21 @@ def test_an_executable_needs_no_compilation() -> None:
     )
 
 
+def test_options_of_a_compilation_are_not_dropped_silently(tmp_path: Path) -> None:
+    made = plan_source(str(EXECUTABLE), PlanOptions(devices=4, xla_flags="--x"))
+    assert made.context.notes[0] == (
+        "the executable is compiled already: --devices and --xla_flags were not used"
+    )
+    with pytest.raises(InputError, match="--shard goes with a function"):
+        plan_source(str(EXECUTABLE), PlanOptions(shard=("x",)))
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan")])
+def test_a_time_limit_is_positive(seconds: float) -> None:
+    with pytest.raises(InputError, match="--timeout must be more than 0 seconds"):
+        plan_source("a:f", PlanOptions(timeout_s=seconds))
+
+
 def test_an_executables_own_gpu_wins_and_the_plan_says_so() -> None:
     made = plan_executable(a_program(), target="l4", arguments=("p", "x"))
     assert made.context.target_text == "NVIDIA H200"

@@ -90,3 +90,17 @@ def test_files_that_are_not_there_are_refused():
     ):
         with pytest.raises(InputError, match="nowhere"):
             call()
+
+
+@pytest.mark.parametrize("content", [{}, {"module": "jit_f"}, 3, None])
+def test_json_without_executions_predicts_nothing(tmp_path, content):
+    path = tmp_path / "scenario.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(InputError, match=r"scenario\.json is not a recording: it holds no executions"):
+        predict_recording(path)
+
+
+def test_a_file_that_cannot_be_read_is_named_without_pythons_words(tmp_path):
+    for call in (lambda: predict_recording(tmp_path), lambda: replay_recording(tmp_path, EXECUTABLE)):
+        with pytest.raises(InputError, match=r"cannot read .*: Is a directory$"):
+            call()

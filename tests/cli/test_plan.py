@@ -118,6 +118,8 @@ def test_full_shows_everything(capsys: pytest.CaptureFixture[str]) -> None:
             "executable.bin.gz is compiled already: flags can be",
         ),
         ([str(EXECUTABLE), "--output=/no/such/folder/x"], "cannot write /no/such/folder/x: "),
+        ([""], "an empty name is neither a file nor a function: "),
+        ([str(EXECUTABLE), "--timeout=-1"], "--timeout must be more than 0 seconds, not -1"),
         ([__file__], f"which function of {__file__}? Give {__file__}:function"),
         (["x:f", "--xla_flags=--xla_nope"], "XLA refuses the flags: "),
     ],

@@ -18,7 +18,7 @@ from jax_cmdbuf.executable.toolchain import find_toolchain
 pytestmark = pytest.mark.aot
 
 PROGRAM = """
-import dataclasses
+import dataclasses, functools
 import jax, jax.numpy as jnp, numpy as np
 S = jax.ShapeDtypeStruct
 
@@ -65,6 +65,16 @@ class Namespace:
     @staticmethod
     def inner_args():
         return S((4,), jnp.float32)
+
+class Model:
+    @functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
+    def step(self, x):
+        return x + 1
+
+    def step_args(self):
+        return S((4,), jnp.float32)
+
+model = Model()
 
 def sharded(x):
     return (x * 2).sum()
@@ -142,6 +152,12 @@ def test_a_function_without_arguments_is_compiled_for_the_gpu(file: Path, functi
 
 def test_a_function_inside_a_class(file: Path) -> None:
     assert build(file, "Namespace.inner").arguments == ("x",)
+
+
+def test_a_jitted_method_is_called_with_its_object(file: Path) -> None:
+    compiled = build(file, "model.step")
+    assert compiled.arguments == ("x",)
+    assert Executable.from_bytes(compiled.serialized).allocations[0].is_parameter_aliased_with_output
 
 
 def test_shapes_replace_the_arguments_beside_it(file: Path) -> None:
@@ -226,6 +242,9 @@ def test_a_missing_file_and_a_module_that_fails(tmp_path: Path) -> None:
         build("nowhere.py", "f")
     with pytest.raises(InputError, match=r"importing no_such_package failed: ModuleNotFoundError"):
         build("no_such_package", "f")
+    (tmp_path / "module.mlir").write_text("module {}")
+    with pytest.raises(InputError, match=r"module\.mlir is not a Python file"):
+        build(tmp_path / "module.mlir", "main")
     users = tmp_path / "jax_cmdbuf"  # a user's folder may well have this package's name
     users.mkdir()
     (users / "bad_program.py").write_text("import sys\nsys.exit(3)\n")

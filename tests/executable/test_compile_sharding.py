@@ -94,6 +94,15 @@ def test_an_unknown_name_is_refused(mesh: jax.sharding.Mesh) -> None:
         place(step, (np.zeros(2), np.zeros(2)), {}, mesh, ("bacth",))
 
 
+def test_what_cannot_be_split_is_refused_by_name_only(mesh: jax.sharding.Mesh) -> None:
+    arguments = ({"w": np.zeros((4, 4))}, {"x": np.zeros((3, 4)), "n": np.zeros(())})
+    with pytest.raises(InputError, match="--shard=batch: no array of it has a leading axis that 2 divides"):
+        place(step, arguments, {}, mesh, ("batch",))
+    arguments[1]["x"] = np.zeros((4, 4))
+    (_, batch), _, _ = place(step, arguments, {}, mesh, ("batch",))
+    assert (batch["x"].sharding.spec, batch["n"].sharding.spec) == (SPLIT, WHOLE)
+
+
 def test_shardings_the_arguments_carry_win_over_the_rule(mesh: jax.sharding.Mesh) -> None:
     own = NamedSharding(mesh, PartitionSpec(None, "data"))
     arguments = (jax.ShapeDtypeStruct((4, 4), jnp.float32, sharding=own), np.zeros((4, 4)))

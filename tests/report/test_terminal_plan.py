@@ -48,3 +48,16 @@ def test_names_with_markup_are_shown_as_they_are(executable: Executable) -> None
     context = dataclasses.replace(CONTEXT, arguments=("params['[red]w']", "x"))
     text = printed(lambda console: print_plan(plan_of(executable, context), console))
     assert "params['[red]w']" in text
+
+
+def test_one_of_a_thing_is_singular(executable: Executable) -> None:
+    one = dataclasses.replace(executable, thunks=(kernel(1, "fusion", (), (5,)),))
+    options = {**one.debug_options, "xla_gpu_graph_min_graph_size": 1}
+    text = printed(
+        lambda console: print_plan(plan_of(dataclasses.replace(one, debug_options=options)), console)
+    )
+    assert "1 with 1 command; 0 of 1 thunk outside" in text
+    assert "1 thunk, 1 allocation" in text
+    options["xla_gpu_graph_min_graph_size"] = 5
+    left = plan_of(dataclasses.replace(one, debug_options=options))
+    assert "none: 1 thunk runs by itself" in printed(lambda console: print_plan(left, console))

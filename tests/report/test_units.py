@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jax_cmdbuf.report.units import bytes_text, flag_text, share_text
+from jax_cmdbuf.report.units import bytes_text, count_text, flag_text, share_text
 
 
 @pytest.mark.parametrize(
@@ -49,3 +49,7 @@ def test_flags_read_as_they_are_written() -> None:
     assert flag_text({"a": "1", "b": "2"}) == "a=1,b=2"
     assert flag_text("text") == "text"
     assert flag_text(3) == "3"
+
+
+def test_one_thing_is_singular() -> None:
+    assert [count_text(number, "thunk") for number in (0, 1, 2)] == ["0 thunks", "1 thunk", "2 thunks"]
